@@ -1,0 +1,1 @@
+"""The rule operators: deterministic, no model, general English. `operators.assembly` builds them."""

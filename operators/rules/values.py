@@ -1,0 +1,134 @@
+"""Reading a slot's value off a sentence that speaks of the slot."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from operators.normal import Form
+from operators.rules.mentions import Mention, Target
+from operators.rules.wording import NEGATION, OFF, ON, ON_AS_STATE, REMOVAL, is_old_value, new_value_spans
+
+_VERSION = re.compile(r"\bv?\d+(?:\.\d+)+(?:[-+.]?[a-z0-9]+)*\b|\bv\d+\b", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?<![\w.])\d[\d,_]*(?:\.\d+)?"
+    r"(?:\s?(?:ms|s|kb|mb|gb|kib|mib|gib|%|seconds?|minutes?|hours?|days?|bytes?))?\b",
+    re.IGNORECASE,
+)
+_IDENTIFIER = re.compile(
+    r"`([^`\n]{1,80})`|\"([^\"\n]{1,60})\""
+    r"|(?<![\w`])((?:[\w$~.-]*\w*[_/.:-][\w/.:<>{}$*-]*\w|[A-Z]\w*[A-Z]\w*|\w*\d\w*))(?![\w`])"
+)
+_ON_AS_STATE_AFTER = re.compile(r"\s+(?:by\s+default|again|everywhere|unless)|\s*[.,;]?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a sentence says of a slot: a value, or a removal (of one member, where it names one)."""
+
+    value: str | None
+    retires: str | None = None
+
+
+def read_value(text: str, target: Target, names: list[Mention]) -> Reading | None:
+    """The reading, or None when the sentence gives the slot no value.
+
+    `names` are the places where the entity or slot is named: a value does not lie inside them.
+    """
+    form = target.slot.form
+    many = target.slot.cardinality == "many"
+    value: str | None
+    if form is Form.FLAG:
+        value = _flag(text)
+    elif form is Form.ENUM:
+        value = _enum(text, target, names)
+    elif form is Form.VERSION:
+        value = _shaped(text, _VERSION, names)
+    elif form is Form.NUMBER:
+        value = _shaped(text, _NUMBER, names)
+    elif form is Form.NAME:
+        value = _shaped(text, _IDENTIFIER, names) or _free(text, names, limit=3)
+    else:
+        value = _free(text, names, limit=10)
+    removed = REMOVAL.search(text) is not None
+    if removed and many and value is not None:
+        return Reading(None, retires=value)
+    if removed and (value is None or form in (Form.TEXT, Form.FLAG) or not _has_change(text)):
+        return Reading(None)
+    return Reading(value) if value is not None else None
+
+
+def _has_change(text: str) -> bool:
+    return next(iter(new_value_spans(text)), None) is not None
+
+
+def _flag(text: str) -> str | None:
+    """on or off: the last such word that is not the old state, turned round by a negation before it."""
+    found: str | None = None
+    for match in re.finditer(rf"{ON.pattern}|{OFF.pattern}", text, re.IGNORECASE):
+        if match[0].lower() == "on" and not (
+            ON_AS_STATE.search(text[: match.start()]) or _ON_AS_STATE_AFTER.match(text[match.end() :])
+        ):
+            continue
+        if re.search(r"\bfrom\s+$", text[: match.start()], re.IGNORECASE):
+            continue
+        state = "on" if ON.fullmatch(match[0]) else "off"
+        window = text[max(0, match.start() - 25) : match.start()]
+        if NEGATION.search(window):
+            state = "off" if state == "on" else "on"
+        found = state
+    return found
+
+
+def _enum(text: str, target: Target, names: list[Mention]) -> str | None:
+    """The value named right after a change word, else the last one named that is not the old value."""
+    places = sorted(
+        (mention.start, -mention.end, name)
+        for name, matcher in target.values.items()
+        for mention in matcher.find(text)
+        if not _inside(mention, names) and not is_old_value(text, mention.start)
+    )
+    if not places:
+        return None
+    for span in new_value_spans(text):
+        for name, matcher in target.values.items():
+            first = matcher.find(span)
+            if first and first[0].start <= 12:
+                return name
+    return places[-1][2]
+
+
+def _shaped(text: str, shape: re.Pattern[str], names: list[Mention]) -> str | None:
+    """The first value of that shape in the surest new-value stretch, else the only one in the sentence."""
+    for span in new_value_spans(text):
+        match = shape.search(span)
+        if match and match.start() <= 12 and not _names_cover(text, match[0], names):
+            return _group(match)
+    rest = [
+        _group(m)
+        for m in shape.finditer(text)
+        if not _inside(Mention(m.start(), m.end()), names) and not is_old_value(text, m.start())
+    ]
+    return rest[0] if len(set(rest)) == 1 else None
+
+
+def _free(text: str, names: list[Mention], *, limit: int) -> str | None:
+    """A stretch of words after a change word, short enough for the form."""
+    for span in new_value_spans(text):
+        words = span.strip("`'\"").split()
+        if len(words) <= limit and not _names_cover(text, span, names) and re.search(r"\w", span):
+            return span.strip("`'\" ")
+    return None
+
+
+def _group(match: re.Match[str]) -> str:
+    return next((group for group in match.groups() if group), match[0]).strip(".,:")
+
+
+def _inside(mention: Mention, names: list[Mention]) -> bool:
+    return any(n.start <= mention.start and mention.end <= n.end for n in names)
+
+
+def _names_cover(text: str, span: str, names: list[Mention]) -> bool:
+    start = text.find(span)
+    return start >= 0 and _inside(Mention(start, start + len(span)), names)
