@@ -1,0 +1,202 @@
+"""The memory as a document: current state by scope, contested claims, transitions with commits.
+
+Readers and agents see only this. Every state line has one grammar, so that a rendered memory that comes back
+as a note is recognised and gives no new evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+
+from operators.claims import ANY_SCOPE, Finding, Key, MemoryItem, StateClaim
+from operators.status import Status
+from pipeline.memory import Memory, Version
+from pipeline.reconciler import FindingBoard, RuleReconciler, settle
+
+HEADER = "# LatticeMind memory"
+SECTIONS = ("Current state", "Contested", "Transitions", "Findings")
+_OURS = re.compile(
+    r"^\s*(?:# LatticeMind memory.*|## (?:Current state|Contested|Transitions|Findings)\b.*|### .*"
+    r"|[-*] [a-z][\w./-]*(?:\.[a-z]\w*)?: .*\(\w+[\w-]*, .*\).*|\.\.\. \d+ more lines?)\s*$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the document and where it belongs."""
+
+    section: str
+    scope: str
+    text: str
+    when: datetime
+
+
+def render(memory: Memory, *, budget: int | None = None) -> str:
+    """The whole memory as Markdown of at most `budget` characters (None: no limit).
+
+    Over budget, the lines of one entity are joined, then transitions go, oldest first, then contested
+    claims, then findings, and the current state last; what was left out is counted. An empty memory is a
+    document that says so.
+    """
+    lines = memory_lines(memory)
+    if not lines:
+        return f"{HEADER}\nNothing is known yet.\n"
+    text = _document(lines, 0)
+    if budget is None or len(text) <= budget:
+        return text
+    lines = _joined(lines)
+    keep = sorted(lines, key=lambda line: (_PRIORITY[line.section], -line.when.timestamp()))
+    low, high = 0, len(keep)
+    while low < high:  # the largest prefix of `keep` that fits
+        middle = (low + high + 1) // 2
+        if len(_document(_in_order(keep[:middle], lines), len(lines) - middle)) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return _document(_in_order(keep[:low], lines), len(lines) - low)[:budget]
+
+
+_PRIORITY = {"Current state": 0, "Findings": 1, "Contested": 2, "Transitions": 3}
+
+
+def memory_lines(memory: Memory) -> list[Line]:
+    """Every line of the document: sections in order, scopes and keys sorted, transitions by time."""
+    current: list[Line] = []
+    contested: list[Line] = []
+    transitions: list[Line] = []
+    for key in memory.known_keys():
+        versions = memory.versions(key)
+        for version in versions:
+            item = version.item
+            if item.status is Status.CONFIRMED:
+                current.append(
+                    _line("Current state", key, f"{item_value(item)} ({_credit(item.claim)})", item)
+                )
+            elif item.status is Status.CONTESTED:
+                text = f"{item_value(item)} ({_credit(item.claim)}; {item.reason})"
+                contested.append(_line("Contested", key, text, item))
+        transitions += _transitions(key, versions)
+    transitions.sort(key=lambda line: (line.when, line.text))
+    current.sort(key=lambda line: (line.scope != "everywhere", line.scope))
+    return current + contested + transitions + _finding_lines(memory)
+
+
+def is_rendered(line: str) -> bool:
+    """Whether a line of a note is a line of a rendered memory."""
+    return _OURS.match(line) is not None
+
+
+def item_value(item: MemoryItem) -> str:
+    """The value as people read it; a removal is `(removed)`."""
+    if item.claim.value is not None:
+        return item.claim.value
+    return f"{item.claim.retires} (removed)" if item.claim.retires else "(removed)"
+
+
+def scope_name(key: Key) -> str:
+    """`everywhere`, or which branch and environment."""
+    parts = [f"branch {key.branch}"] if key.branch != ANY_SCOPE else []
+    parts += [f"env {key.env}"] if key.env != ANY_SCOPE else []
+    return ", ".join(parts) or "everywhere"
+
+
+def day(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d")
+
+
+def _credit(claim: StateClaim) -> str:
+    """Kind of evidence, date and commit: `code-change, 2026-01-27, 0adcd8aa8613`."""
+    parts = [claim.evidence.type.value, day(claim.timestamp)]
+    return ", ".join([*parts, claim.evidence.commit[:12]] if claim.evidence.commit else parts)
+
+
+def _line(section: str, key: Key, text: str, item: MemoryItem) -> Line:
+    name = f"{key.entity}.{key.slot}"
+    shown = name if section == "Current state" else str(key)
+    return Line(section, scope_name(key), f"- {shown}: {text}", item.claim.timestamp)
+
+
+def _transitions(key: Key, versions: list[Version]) -> list[Line]:
+    """One line for each change of the current value, from what to what."""
+    before = {v.successor: item_value(v.item) for v in versions if v.successor}
+    found = []
+    for version in versions:
+        item = version.item
+        if item.status not in (Status.CONFIRMED, Status.SUPERSEDED) or version.item.item_id not in before:
+            continue
+        start = _became_current(version)
+        text = f"- {key}: {before[item.item_id]} -> {item_value(item)} ({_credit(start)})"
+        found.append(Line("Transitions", scope_name(key), text, start.timestamp))
+    first = next((v for v in versions if v.item.status in (Status.CONFIRMED, Status.SUPERSEDED)), None)
+    if first is not None and first.item.item_id not in before:
+        start = _became_current(first)
+        text = f"- {key}: first {item_value(first.item)} ({_credit(start)})"
+        found.append(Line("Transitions", scope_name(key), text, start.timestamp))
+    return found
+
+
+def _became_current(version: Version) -> StateClaim:
+    """The claim that made the item what it is: the first of the strongest kind."""
+    best = max(claim.evidence.score for claim in version.claims)
+    return next(claim for claim in version.claims if claim.evidence.score == best)
+
+
+def _finding_lines(memory: Memory) -> list[Line]:
+    board = settle(memory.findings.values(), RuleReconciler())
+    ordered = sorted(memory.findings.values(), key=lambda f: (f.timestamp, f.finding_id))
+    return [
+        Line("Findings", "", _finding_text(finding, board), finding.timestamp)
+        for finding in ordered
+        if board.statuses[finding.finding_id] is not Status.SUPERSEDED
+    ]
+
+
+def _finding_text(finding: Finding, board: FindingBoard) -> str:
+    signals = [
+        f"{r.kind.value}: {r.violation.kind.value} on {r.violation.subject}"
+        for r in board.resolutions
+        if finding.finding_id in r.violation.finding_ids
+    ]
+    status = board.statuses[finding.finding_id].value
+    signal = f"; {'; '.join(signals)}" if signals else ""
+    return f"- {finding.type.value.lower()}: {finding.text} ({status}, {day(finding.timestamp)}{signal})"
+
+
+def _document(lines: list[Line], left_out: int) -> str:
+    parts = [HEADER]
+    for section in SECTIONS:
+        inside = [line for line in lines if line.section == section]
+        if not inside:
+            continue
+        parts.append(f"## {section}")
+        if section == "Current state":
+            for scope, scoped in groupby(inside, key=lambda line: line.scope):
+                parts += [f"### {scope}", *(line.text for line in scoped)]
+        else:
+            parts += [line.text for line in inside]
+    if left_out:
+        parts.append(f"... {left_out} more line{'s' if left_out > 1 else ''}")
+    return "\n".join(parts) + "\n"
+
+
+def _joined(lines: list[Line]) -> list[Line]:
+    """Current lines of one entity in one scope become one line: coupled slots stay together."""
+    current = [line for line in lines if line.section == "Current state"]
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in current:
+        entity = line.text[2:].split(":", 1)[0].rsplit(".", 1)[0]
+        groups.setdefault((line.scope, entity), []).append(line)
+    joined = []
+    for (scope, entity), group in groups.items():
+        texts = [line.text[2:].removeprefix(f"{entity}.") for line in group]
+        newest = max(line.when for line in group)
+        joined.append(Line("Current state", scope, f"- {entity}: {'; '.join(texts)}", newest))
+    return joined + [line for line in lines if line.section != "Current state"]
+
+
+def _in_order(kept: list[Line], lines: list[Line]) -> list[Line]:
+    chosen = {id(line) for line in kept}
+    return [line for line in lines if id(line) in chosen]
