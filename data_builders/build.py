@@ -1,0 +1,142 @@
+"""`data build`: trajectories and seeded scenarios become examples, splits and a manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from data_builders.examples import Example, Source, read_examples, trajectory_examples
+from data_builders.scenarios import Family, Vocabulary, generate
+from data_builders.splits import Fold, leave_one_out
+from data_builders.trajectory import Trajectory
+from operators.artefacts import environment, new_folder, sha256_of, write_json
+from operators.errors import InputError
+from operators.prompts import PROMPT_VERSION
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SyntheticConfig(_Frozen):
+    """How many scenarios: `scenarios` for each family, each length and each noise mode."""
+
+    scenarios: int = Field(ge=0)
+    lengths: tuple[int, ...] = Field(min_length=1)
+    long_noise: tuple[bool, ...] = Field(min_length=1)
+
+
+class DataConfig(_Frozen):
+    """`near_duplicate` is the rapidfuzz ratio (0 to 100) from which two notes count as one."""
+
+    near_duplicate: float = Field(gt=0, le=100)
+    synthetic: SyntheticConfig
+
+
+class Manifest(_Frozen):
+    """What a build made, from what: equal manifests mean equal bytes."""
+
+    config: DataConfig
+    seed: int
+    prompt_version: str
+    examples: int
+    counts: dict[str, int]
+    folds: dict[str, dict[str, int]]
+    inputs: dict[str, str]
+    files: dict[str, str]
+    environment: dict[str, object]
+
+
+def scenarios(config: SyntheticConfig, *, seed: int, vocabulary: Vocabulary) -> Iterator[Trajectory]:
+    """Every synthetic scenario of a build, in a fixed order; each has a seed of its own."""
+    number = 0
+    for family in Family:
+        for length in config.lengths:
+            for noisy in config.long_noise:
+                for _ in range(config.scenarios):
+                    yield generate(
+                        family, seed=seed * 1_000_000 + number, length=length, long_noise=noisy,
+                        vocabulary=vocabulary,
+                    )  # fmt: skip
+                    number += 1
+
+
+def build_data(
+    out: Path,
+    *,
+    config: DataConfig,
+    seed: int,
+    trajectories: Sequence[Trajectory],
+    vocabulary: Vocabulary,
+    inputs: dict[str, str],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Manifest:
+    """Write `out` with examples, splits and manifest.json, whole or not at all; returns the manifest.
+
+    `inputs` maps the trajectory files' names to their hashes, for the record.
+    Raises: InputError for an existing `out`, LeakError for a leak.
+    """
+    if out.exists():
+        raise InputError("this exists already and is not written over", file=out, hint="choose another place")
+    examples: list[Example] = []
+    for trajectory in trajectories:
+        progress(f"trajectory {trajectory.name}")
+        examples += trajectory_examples(trajectory, Source.TRAJECTORY)
+    progress("synthetic scenarios")
+    for scenario in scenarios(config.synthetic, seed=seed, vocabulary=vocabulary):
+        examples += trajectory_examples(scenario, Source.SYNTHETIC)
+    progress("splits and leak check")
+    folds = leave_one_out(examples, near_duplicate=config.near_duplicate)
+    with new_folder(out) as draft:
+        _write_rows(draft, examples)
+        _write_folds(draft, folds)
+        manifest = Manifest(
+            config=config,
+            seed=seed,
+            prompt_version=PROMPT_VERSION,
+            examples=len(examples),
+            counts=_counts(examples),
+            folds={
+                f.holdout: {"train": len(f.train), "test": len(f.test), "withheld": f.withheld} for f in folds
+            },
+            inputs=inputs,
+            files=_file_hashes(draft),
+            environment=environment(),
+        )
+        write_json(draft / "manifest.json", manifest.model_dump(mode="json"))
+    return manifest
+
+
+def verify_data(folder: Path, *, near_duplicate: float) -> list[Fold]:
+    """Read the rows of a built folder back and repeat the leak check on what stands there.
+
+    Raises: InputError for a row that cannot be read, LeakError for a leak.
+    """
+    rows = [row for path in sorted(folder.glob("*.jsonl")) for row in read_examples(path)]
+    return leave_one_out(rows, near_duplicate=near_duplicate)
+
+
+def _write_rows(draft: Path, examples: Sequence[Example]) -> None:
+    for source in Source:
+        for operator in sorted({e.operator for e in examples}):
+            rows = [e for e in examples if e.source is source and e.operator == operator]
+            lines = "".join(f"{row.json_line()}\n" for row in rows)
+            (draft / f"{source.value}-{operator}.jsonl").write_text(lines, encoding="utf-8")
+
+
+def _write_folds(draft: Path, folds: Sequence[Fold]) -> None:
+    (draft / "splits").mkdir()
+    for fold in folds:
+        write_json(draft / "splits" / f"{fold.holdout}.json", asdict(fold))
+
+
+def _counts(examples: Sequence[Example]) -> dict[str, int]:
+    return dict(sorted(Counter(f"{e.source.value} {e.operator}" for e in examples).items()))
+
+
+def _file_hashes(draft: Path) -> dict[str, str]:
+    return {str(path.relative_to(draft)): sha256_of(path) for path in sorted(draft.rglob("*")) if path.is_file()}
