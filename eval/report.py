@@ -1,0 +1,129 @@
+"""From rows to the leave-one-out summary: numbers with intervals, a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+
+from eval.loo import EXAMPLE_STEPS, STEPS, Row, outcome_counts
+from eval.metrics import mean
+from eval.stats import McNemar, bootstrap, mcnemar
+from operators.errors import UnscoredError
+
+DIGITS = 4
+Summary = dict[str, object]
+
+
+def summarise(rows: Sequence[Row], operators: str) -> Summary:
+    """Every holdout's scores, and their mean over holdouts as in the paper's Table 5.
+
+    `overall` is the mean over the examples of the three operators, `macro` the mean of the three means.
+    Raises: UnscoredError when there are no rows, or a holdout lacks examples of an operator.
+    """
+    names = list(dict.fromkeys(row.holdout for row in rows))
+    if not names:
+        raise UnscoredError("a run without rows", hint="check the trajectories folder")
+    holdouts = [_holdout(name, [row for row in rows if row.holdout == name]) for name in names]
+    numbers = [key for key, value in holdouts[0].items() if isinstance(value, float)]
+    averaged: Summary = {
+        key: round(mean([v for h in holdouts if isinstance(v := h.get(key), float)]), DIGITS) for key in numbers
+    }
+    averaged["intervals"] = _intervals(rows)
+    return {"operators": operators, "holdouts": holdouts, "mean": averaged}
+
+
+def _holdout(name: str, rows: Sequence[Row]) -> Summary:
+    by_step = {step: [row.score for row in rows if row.step == step] for step in STEPS}
+    examples = [score for step in EXAMPLE_STEPS for score in by_step[step]]
+    extract = [row for row in rows if row.step == "extract"]
+    scores = {
+        "overall": mean(examples),
+        "macro": mean([mean(by_step[step]) for step in EXAMPLE_STEPS]),
+        **{step: mean(found) for step, found in by_step.items() if found},
+        **{f: mean([_number(row.detail[f]) for row in extract]) for f in ("pair_f1", "value_token_f1")},
+    }
+    queries = [row for row in rows if row.step == "queries"]
+    kinds = sorted({str(row.detail["kind"]) for row in queries})
+    return {
+        "name": name,
+        "n": len(examples),
+        **{key: round(value, DIGITS) for key, value in scores.items()},
+        "outcomes": outcome_counts(rows),
+        "queries_by_kind": {
+            kind: round(mean([row.score for row in queries if row.detail["kind"] == kind]), DIGITS)
+            for kind in kinds
+        },
+        "intervals": _intervals(rows),
+    }
+
+
+def _intervals(rows: Iterable[Row]) -> dict[str, list[float]]:
+    """95 % bootstrap intervals over the examples given, by step and overall."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row.step, []).append(row.score)
+        if row.step in EXAMPLE_STEPS:
+            found.setdefault("overall", []).append(row.score)
+    intervals = {step: bootstrap(scores) for step, scores in sorted(found.items())}
+    return {step: [round(i.low, DIGITS), round(i.high, DIGITS)] for step, i in intervals.items()}
+
+
+def compare_runs(first: Sequence[Row], second: Sequence[Row]) -> dict[str, McNemar]:
+    """Exact McNemar by step on the examples of both runs; an example is right when its score is 1.
+
+    Raises: UnscoredError when the runs do not hold the same examples.
+    """
+    scores = [{(row.step, row.example): row.score for row in rows} for rows in (first, second)]
+    if scores[0].keys() != scores[1].keys():
+        raise UnscoredError(
+            "the two runs scored different examples", hint="run both on the same trajectories and version"
+        )
+    tests = {}
+    for step in STEPS:
+        keys = [key for key in scores[0] if key[0] == step]
+        if keys:
+            pair = [[found[key] == 1.0 for key in keys] for found in scores]
+            tests[step] = mcnemar(pair[0], pair[1])
+    return tests
+
+
+def loo_table(summary: Summary) -> Table:
+    """The summary as a table: scores, with the 95 % interval of `overall` and `extract` below the mean."""
+    columns = ("overall", "extract", "compare", "update", "state", "queries", "state_given_claims", "queries_given_claims")
+    table = Table(title=f"Leave one trajectory out · operators: {summary['operators']}")
+    table.add_column("holdout")
+    for name in ("n", *columns):
+        table.add_column(name.replace("_given_claims", "\n(gold claims)"), justify="right")
+    holdouts, averaged = summary["holdouts"], summary["mean"]
+    assert isinstance(holdouts, list)
+    assert isinstance(averaged, dict)
+    for holdout in holdouts:
+        table.add_row(holdout["name"], str(holdout["n"]), *(_shown(holdout.get(c)) for c in columns))
+    table.add_section()
+    table.add_row("mean", str(sum(h["n"] for h in holdouts)), *(_shown(averaged.get(c)) for c in columns))
+    intervals = averaged["intervals"]
+    table.add_row("95 % interval", "", *(_span(intervals.get(c)) for c in columns))
+    return table
+
+
+def mcnemar_table(tests: dict[str, McNemar], first: str, second: str) -> Table:
+    table = Table(title=f"Exact McNemar: {first} against {second}")
+    for name in ("step", f"only {first} right", f"only {second} right", "p"):
+        table.add_column(name, justify="left" if name == "step" else "right")
+    for step, test in tests.items():
+        table.add_row(step, str(test.only_first), str(test.only_second), f"{test.p:.2g}")
+    return table
+
+
+def _shown(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else "-"
+
+
+def _span(value: list[float] | None) -> str:
+    return f"{value[0]:.2f}–{value[1]:.2f}" if value else "-"
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, float | int)
+    return float(value)

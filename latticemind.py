@@ -1,0 +1,255 @@
+"""LatticeMind: a memory for agents that decides at write time which claim is current."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.status import Status
+
+from data_builders.build import DataConfig, build_data, verify_data
+from data_builders.git_replay import GitHistory, with_repository
+from data_builders.scenarios import load_vocabulary
+from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory
+from eval.bench.loop import run_loop_bench
+from eval.demo import run_demo
+from eval.loo import run_loo
+from eval.report import compare_runs, loo_table, mcnemar_table, summarise
+from eval.repository import replay_repository
+from eval.runs import load_run, save_run
+from operators.artefacts import sha256_of
+from operators.assembly import parse_choice
+from operators.config import load_config
+from operators.errors import ConfigError, LatticeMindError
+from operators.schema import SlotSchema
+from operators.sources import load_yaml
+from pipeline.render import render
+
+CONFIGS = Path(__file__).parent / "configs"
+TRAJECTORIES = CONFIGS / "trajectories"
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+data_app = typer.Typer(no_args_is_help=True, help="Trajectories, scenarios, examples, splits.")
+eval_app = typer.Typer(no_args_is_help=True, help="Leave-one-out and its statistics.")
+bench_app = typer.Typer(no_args_is_help=True, help="Speed and size, as ratios within one run.")
+app.add_typer(data_app, name="data")
+app.add_typer(eval_app, name="eval")
+app.add_typer(bench_app, name="bench")
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+TrajectoriesOption = Annotated[Path, typer.Option("--trajectories", help="Folder of trajectory YAMLs.")]
+RepoOption = Annotated[
+    Path | None, typer.Option("--repo", help="A local clone: adds real subjects and touched files by sha.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@data_app.command("check")
+def data_check(files: Annotated[list[Path], typer.Argument(help="Trajectory files.")]) -> None:
+    """Check trajectory files; a fault names file, line and field."""
+    for file in files:
+        found = load_trajectory(file)
+        out.print(
+            f"{file}: {len(found.commit_sessions)} commit sessions, "
+            f"{len(found.sessions) - len(found.commit_sessions)} distractors, "
+            f"{len(list(found.claims()))} claims, {len(found.queries)} queries"
+        )
+
+
+@data_app.command("build")
+def data_build(
+    target: Annotated[Path, typer.Option("--out", help="Folder to write; must not exist.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value over the config.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic scenarios.")] = 7,
+    config: Annotated[Path, typer.Option(help="Data config.")] = CONFIGS / "data.yaml",
+    trajectories: TrajectoriesOption = TRAJECTORIES,
+    repo: RepoOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write examples, leave-one-out splits and a manifest; a leak fails the build."""
+    settings = load_config(config, DataConfig, overrides or [])
+    with _status() as progress:
+        manifest = build_data(
+            target, config=settings, seed=seed, trajectories=_read(trajectories, repo), vocabulary=load_vocabulary(),
+            inputs=_hashes(trajectories), progress=progress,
+        )  # fmt: skip
+    if as_json:
+        _print_json(manifest.model_dump(mode="json"))
+        return
+    out.print(f"{target}: {manifest.examples:,} examples")
+    for name, count in manifest.counts.items():
+        out.print(f"  {name}: {count:,}")
+    for name, fold in manifest.folds.items():
+        out.print(f"  without {name}: {fold['train']:,} train, {fold['test']} test, {fold['withheld']} withheld")
+
+
+@data_app.command("verify")
+def data_verify(
+    folder: Annotated[Path, typer.Argument(help="A folder that `data build` wrote.")],
+    config: Annotated[Path, typer.Option(help="Data config.")] = CONFIGS / "data.yaml",
+) -> None:
+    """Read a built folder back and repeat the leak check on the rows as they stand."""
+    folds = verify_data(folder, near_duplicate=load_config(config, DataConfig).near_duplicate)
+    out.print(f"{folder}: no leak in {len(folds)} folds")
+
+
+@eval_app.command("loo")
+def eval_loo(
+    operators: Annotated[
+        list[str] | None, typer.Option(help="`rules`, or step=name parts; repeat to compare choices.")
+    ] = None,
+    trajectories: TrajectoriesOption = TRAJECTORIES,
+    repo: RepoOption = None,
+    runs: Annotated[Path, typer.Option(help="Where the run folder with every scored row goes.")] = Path("runs"),
+    as_json: JsonOption = False,
+) -> None:
+    """Hold each trajectory out in turn: operators by example, and the update loop end to end."""
+    choices = [parse_choice(text) for text in operators or ["rules"]]
+    found = _read(trajectories, repo)
+    done = []
+    for choice in choices:
+        with _status() as progress:
+            rows = run_loo(found, choice, progress=progress)
+        folder = save_run(rows, runs, operators=str(choice), inputs=_hashes(trajectories))
+        done.append((str(choice), rows, folder))
+    if as_json:
+        summaries = [summarise(rows, name) for name, rows, _ in done]
+        tests = {name: {s: asdict(t) for s, t in compare_runs(done[0][1], rows).items()} for name, rows, _ in done[1:]}
+        _print_json(summaries[0] if len(done) == 1 else {"runs": summaries, f"mcnemar_{done[0][0]}_against": tests})
+        return
+    for name, rows, folder in done:
+        out.print(loo_table(summarise(rows, name)))
+        out.print(f"rows: {folder}/rows.jsonl")
+    for name, rows, _ in done[1:]:
+        out.print(mcnemar_table(compare_runs(done[0][1], rows), done[0][0], name))
+
+
+@eval_app.command("stats")
+def eval_stats(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    against: Annotated[Path | None, typer.Option(help="Another run on the same examples.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recompute every number of a run from its rows; exact McNemar against another run."""
+    name, rows = load_run(run)
+    summary = summarise(rows, name)
+    if against is None:
+        _print_json(summary) if as_json else out.print(loo_table(summary))
+        return
+    other, others = load_run(against)
+    tests = compare_runs(rows, others)
+    if as_json:
+        _print_json({"first": name, "second": other, "mcnemar": {s: asdict(t) for s, t in tests.items()}})
+    else:
+        out.print(mcnemar_table(tests, name, other))
+
+
+@app.command()
+def replay(
+    repo: Annotated[Path, typer.Option(help="A git repository; it is only read.")],
+    schema: Annotated[Path, typer.Option(help="Slot schema.")] = CONFIGS / "schemas" / "software.yaml",
+    since: Annotated[str | None, typer.Option(help="ISO date: commits from then on.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The newest so many commits.")] = None,
+    operators: Annotated[str, typer.Option(help="`rules`, or step=name parts.")] = "rules",
+    budget: Annotated[int | None, typer.Option(min=200, help="At most so many characters.")] = None,
+) -> None:
+    """Read a repository's commit messages as notes and print the memory they make."""
+    history = GitHistory(repo)
+    start = _moment(since) if since else None
+    slots = load_yaml(schema, SlotSchema).value
+    with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
+        task = bar.add_task("commits", total=history.count(since=start, limit=limit))
+        done = replay_repository(
+            history, slots, parse_choice(operators), since=start, limit=limit, progress=lambda: bar.advance(task)
+        )
+    out.print(render(done.memory, budget=budget), markup=False, highlight=False, end="")
+    err.print(f"{done.commits:,} commits, {done.speaking_commits:,} of them with {done.claims:,} claims")
+
+
+@bench_app.command("loop")
+def bench_loop(
+    claims: Annotated[int, typer.Option(min=20_000, help="How many claims.")] = 1_000_000, as_json: JsonOption = False
+) -> None:
+    """Claims a second through the update loop in memory, and the cost at the end against the start."""
+    with _status() as progress:
+        progress(f"{claims:,} claims")
+        result = run_loop_bench(claims)
+    if as_json:
+        _print_json(asdict(result))
+    else:
+        out.print(
+            f"{result.claims:,} in-order claims: {result.long_per_s:,.0f} a second "
+            f"({result.short_per_s:,.0f} with a log of {result.short_log:,}); "
+            f"cost a claim, long log over short: {result.cost_ratio:.2f}"
+        )
+
+
+@app.command()
+def demo(
+    target: Annotated[Path, typer.Option("--out", help="Folder for what the demo writes.")] = Path("runs/demo"),
+) -> None:
+    """Real history -> sessions -> claims -> update loop -> the five-way leave-one-out table."""
+    with _status() as progress:
+        result = run_demo(target, configs=CONFIGS, progress=progress)
+    for line in result.lines:
+        out.print(line, highlight=False)
+    out.print(result.table)
+    for test in result.tests:
+        out.print(test)
+
+
+def _read(folder: Path, repo: Path | None) -> tuple[Trajectory, ...]:
+    found = load_trajectories(folder)
+    if repo is None:
+        return found
+    history = GitHistory(repo)
+    return tuple(with_repository(trajectory, history) for trajectory in found)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError as fault:
+        raise ConfigError(f"--since {text!r} is no ISO date", hint="write for example 2026-01-31") from fault
+
+
+def _print_json(data: object) -> None:
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """A spinner that names the step under way; silent when standard error is no terminal."""
+    if not err.is_terminal:
+        yield lambda _: None
+        return
+    with Status("", console=err) as status:
+        yield status.update
+
+
+def main() -> None:
+    """Console entry: an error of ours prints its message and hint, without a traceback."""
+    try:
+        app()
+    except LatticeMindError as fault:
+        err.print(f"error: {fault}", style="red", markup=False)
+        if fault.hint:
+            err.print(f"hint: {fault.hint}", markup=False)
+        raise SystemExit(fault.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()
