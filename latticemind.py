@@ -25,6 +25,7 @@ from eval.loo import run_loo
 from eval.report import compare_runs, loo_table, mcnemar_table, summarise
 from eval.repository import replay_repository
 from eval.runs import load_run, save_run
+from eval.stats import McNemar
 from operators.artefacts import sha256_of
 from operators.assembly import parse_choice
 from operators.config import load_config
@@ -44,6 +45,8 @@ app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(bench_app, name="bench")
 out = Console(soft_wrap=True)
+if not out.is_terminal:
+    out.width = 120  # tables in files and pipes
 err = Console(stderr=True, soft_wrap=True)
 
 TrajectoriesOption = Annotated[Path, typer.Option("--trajectories", help="Folder of trajectory YAMLs.")]
@@ -79,9 +82,14 @@ def data_build(
     settings = load_config(config, DataConfig, overrides or [])
     with _status() as progress:
         manifest = build_data(
-            target, config=settings, seed=seed, trajectories=_read(trajectories, repo), vocabulary=load_vocabulary(),
-            inputs=_hashes(trajectories), progress=progress,
-        )  # fmt: skip
+            target,
+            config=settings,
+            seed=seed,
+            trajectories=_read(trajectories, repo),
+            vocabulary=load_vocabulary(),
+            inputs=_hashes(trajectories),
+            progress=progress,
+        )
     if as_json:
         _print_json(manifest.model_dump(mode="json"))
         return
@@ -89,7 +97,8 @@ def data_build(
     for name, count in manifest.counts.items():
         out.print(f"  {name}: {count:,}")
     for name, fold in manifest.folds.items():
-        out.print(f"  without {name}: {fold['train']:,} train, {fold['test']} test, {fold['withheld']} withheld")
+        counts = f"{fold['train']:,} train, {fold['test']} test, {fold['withheld']} withheld"
+        out.print(f"  without {name}: {counts}")
 
 
 @data_app.command("verify")
@@ -109,7 +118,7 @@ def eval_loo(
     ] = None,
     trajectories: TrajectoriesOption = TRAJECTORIES,
     repo: RepoOption = None,
-    runs: Annotated[Path, typer.Option(help="Where the run folder with every scored row goes.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Where the folder with every scored row goes.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
     """Hold each trajectory out in turn: operators by example, and the update loop end to end."""
@@ -123,8 +132,11 @@ def eval_loo(
         done.append((str(choice), rows, folder))
     if as_json:
         summaries = [summarise(rows, name) for name, rows, _ in done]
-        tests = {name: {s: asdict(t) for s, t in compare_runs(done[0][1], rows).items()} for name, rows, _ in done[1:]}
-        _print_json(summaries[0] if len(done) == 1 else {"runs": summaries, f"mcnemar_{done[0][0]}_against": tests})
+        if len(done) == 1:
+            _print_json(summaries[0])
+            return
+        tests = {name: _tests(compare_runs(done[0][1], rows)) for name, rows, _ in done[1:]}
+        _print_json({"runs": summaries, "mcnemar": {"first": done[0][0], "against": tests}})
         return
     for name, rows, folder in done:
         out.print(loo_table(summarise(rows, name)))
@@ -148,7 +160,7 @@ def eval_stats(
     other, others = load_run(against)
     tests = compare_runs(rows, others)
     if as_json:
-        _print_json({"first": name, "second": other, "mcnemar": {s: asdict(t) for s, t in tests.items()}})
+        _print_json({"mcnemar": {"first": name, "against": {other: _tests(tests)}}})
     else:
         out.print(mcnemar_table(tests, name, other))
 
@@ -168,8 +180,9 @@ def replay(
     slots = load_yaml(schema, SlotSchema).value
     with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
         task = bar.add_task("commits", total=history.count(since=start, limit=limit))
+        choice = parse_choice(operators)
         done = replay_repository(
-            history, slots, parse_choice(operators), since=start, limit=limit, progress=lambda: bar.advance(task)
+            history, slots, choice, since=start, limit=limit, progress=lambda: bar.advance(task)
         )
     out.print(render(done.memory, budget=budget), markup=False, highlight=False, end="")
     err.print(f"{done.commits:,} commits, {done.speaking_commits:,} of them with {done.claims:,} claims")
@@ -177,7 +190,8 @@ def replay(
 
 @bench_app.command("loop")
 def bench_loop(
-    claims: Annotated[int, typer.Option(min=20_000, help="How many claims.")] = 1_000_000, as_json: JsonOption = False
+    claims: Annotated[int, typer.Option(min=20_000, help="How many claims.")] = 1_000_000,
+    as_json: JsonOption = False,
 ) -> None:
     """Claims a second through the update loop in memory, and the cost at the end against the start."""
     with _status() as progress:
@@ -195,7 +209,7 @@ def bench_loop(
 
 @app.command()
 def demo(
-    target: Annotated[Path, typer.Option("--out", help="Folder for what the demo writes.")] = Path("runs/demo"),
+    target: Annotated[Path, typer.Option("--out", help="Folder the demo owns.")] = Path("runs/demo"),
 ) -> None:
     """Real history -> sessions -> claims -> update loop -> the five-way leave-one-out table."""
     with _status() as progress:
@@ -224,6 +238,10 @@ def _moment(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError as fault:
         raise ConfigError(f"--since {text!r} is no ISO date", hint="write for example 2026-01-31") from fault
+
+
+def _tests(found: dict[str, McNemar]) -> dict[str, dict[str, object]]:
+    return {step: asdict(test) for step, test in found.items()}
 
 
 def _print_json(data: object) -> None:

@@ -139,4 +139,5 @@ def _counts(examples: Sequence[Example]) -> dict[str, int]:
 
 
 def _file_hashes(draft: Path) -> dict[str, str]:
-    return {str(path.relative_to(draft)): sha256_of(path) for path in sorted(draft.rglob("*")) if path.is_file()}
+    files = (path for path in sorted(draft.rglob("*")) if path.is_file())
+    return {str(path.relative_to(draft)): sha256_of(path) for path in files}

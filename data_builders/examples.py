@@ -88,7 +88,8 @@ def read_examples(path: Path) -> Iterator[Example]:
             try:
                 yield Example.model_validate_json(line)
             except ValueError as fault:
-                raise InputError("not an example row", file=path, line=number, hint=str(fault)[:200]) from fault
+                hint = str(fault)[:200]
+                raise InputError("not an example row", file=path, line=number, hint=hint) from fault
 
 
 def _example(
@@ -104,6 +105,7 @@ def _example(
     commits: list[str] | None = None,
 ) -> Example:
     completion: list[Message] = [{"role": "assistant", "content": answer}]
+    values = {value for claim in claims for value in _open_values(claim, trajectory.slot_schema)}
     return Example(
         id=content_hash(operator, PROMPT_VERSION, prompt, completion, trajectory.name, case),
         operator=operator,
@@ -115,7 +117,7 @@ def _example(
         completion=completion,
         note=note,
         commits=commits if commits is not None else [c.evidence.commit for c in claims if c.evidence.commit],
-        open_values=sorted({value for claim in claims for value in _open_values(claim, trajectory.slot_schema)}),
+        open_values=sorted(values),
     )
 
 

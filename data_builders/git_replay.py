@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import islice
 from pathlib import Path
 
 import pygit2
@@ -123,11 +124,8 @@ class GitHistory:
                 diff = commit.tree.diff_to_tree(swap=True)
         except (KeyError, pygit2.GitError):
             return ()  # a partial clone has the commit but not its trees; the message alone is the note
-        paths = (
-            (d.old_file if d.status == DeltaStatus.DELETED else d.new_file).raw_path.decode("utf-8", "replace")
-            for d in diff.deltas
-        )
-        return tuple(path for path, _ in zip(paths, range(MAX_FILES), strict=False))
+        touched = (d.old_file if d.status == DeltaStatus.DELETED else d.new_file for d in diff.deltas)
+        return tuple(file.raw_path.decode("utf-8", "replace") for file in islice(touched, MAX_FILES))
 
 
 def with_repository(trajectory: Trajectory, history: GitHistory) -> Trajectory:

@@ -165,7 +165,7 @@ def _walk(trajectory: Trajectory) -> Iterator[tuple[Session, list[tuple[GoldClai
 def _update_case(
     case_id: str, line: _Line, gold: GoldClaim, claim: StateClaim, history: _History
 ) -> UpdateCase:
-    """Add where nothing holds; merge a restated value, or a dispute already on record; otherwise as history did."""
+    """Add where nothing holds; merge what was said before, dispute or not; otherwise as history did."""
     items = LiveItems()
     holder: MemoryItem | None = None
     if line.holder is not None:

@@ -77,9 +77,8 @@ def _near_duplicates(train: Sequence[Example], test: Sequence[Example], threshol
     seen = [(e, normal_text(e.note)) for e in train if e.note]
     if not held or not seen:
         return []
-    scores = process.cdist(
-        [text for _, text in held], [text for _, text in seen], scorer=fuzz.ratio, score_cutoff=threshold, workers=-1
-    )
+    texts = [[text for _, text in side] for side in (held, seen)]
+    scores = process.cdist(texts[0], texts[1], scorer=fuzz.ratio, score_cutoff=threshold, workers=-1)
     return [
         Leak("note", seen[j][0].id, seen[j][0].case, held[i][1][:60])
         for i, j in zip(*scores.nonzero(), strict=True)

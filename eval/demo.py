@@ -62,7 +62,8 @@ def run_demo(out: Path, *, configs: Path, progress: Callable[[str], None] = lamb
     commits = sum(len(t.commit_sessions) for t in trajectories)
     sessions = sum(len(t.sessions) for t in trajectories)
     lines = (
-        f"{len(trajectories)} trajectories: {sessions} sessions ({commits} commits, {sessions - commits} distractors), "
+        f"{len(trajectories)} trajectories: {sessions} sessions ({commits} commits, "
+        f"{sessions - commits} distractors), "
         f"{sum(len(list(t.claims())) for t in trajectories)} gold claims, "
         f"{sum(len(t.queries) for t in trajectories)} queries",
         f"{manifest.examples:,} examples: "

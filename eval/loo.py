@@ -1,4 +1,4 @@
-"""Leave-one-out over trajectories: the three operators by example, and the loop end to end (paper, Table 5)."""
+"""Leave-one-out: the three operators by example, and the loop end to end (paper, Table 5)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
 
 
 def run_holdout(trajectory: Trajectory, choice: OperatorChoice) -> list[Row]:
-    """Every row of one holdout. Nothing is trained on it: rules have no training, adapters name their holdout."""
+    """Every row of one holdout; what the choice was trained on is the caller's to know (rules: nothing)."""
     operators = build_operators(choice, trajectory.slot_schema)
     cases = gold_cases(trajectory)
     rows = _extract_rows(trajectory, cases, operators)

@@ -1,4 +1,4 @@
-"""A reader without a model: it answers from the rendered memory by quoting the lines that fit the question."""
+"""A reader without a model: it answers by quoting the lines of the rendered memory that fit the question."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pipeline.memory import Memory
 from pipeline.render import Line, memory_lines
 
 _PAST = re.compile(
-    r"\b(?:before|previous(?:ly)?|used to|formerly|earlier|was|were|did|had|prior|first|initially|originally|when|since when"
-    r"|which commit|what commit|commit|who|history|changed?|replaced|introduced|reverted|removed|date|day|until|after)\b",
+    r"\b(?:before|previous(?:ly)?|used to|formerly|earlier|prior|was|were|did|had|first|initially|originally"
+    r"|(?:which|what) (?:commit|change|day|date)|when (?:did|was|were|had)|since when|history|changed"
+    r"|replaced|introduced|reverted|removed|until)\b",
     re.IGNORECASE,
 )
 _STOP = frozenset(
-    ["a", "an", "the", "is", "are", "was", "were", "be", "to", "of", "in", "on", "at", "by", "for", "with", "and", "or", "its", "it", "as", "that", "this", "does", "do", "did", "which", "what", "when", "how", "who", "now", "currently", "today", "commit", "there", "any", "has", "have", "had", "from", "into", "than", "then", "still"]
+    "a an the is are was were be to of in on at by for with and or its it as that this does do did which "
+    "what when how who now currently today commit there any has have had from into than then still".split()
 )
-QUOTED_LINES = 2
 
 
 def words(text: str) -> list[str]:
-    """Lower-case content words; identifiers are split at dots, underscores, hyphens; a plural's s is dropped."""
+    """Lower-case content words; identifiers are split at punctuation, a plural's s is dropped."""
     found = re.findall(r"[a-z0-9]+", text.lower())
     return [re.sub(r"(?<=[a-z]{3})s$", "", word) for word in found if word not in _STOP]
 
@@ -37,14 +38,12 @@ class _Index:
         if self._vocabulary:
             self._bm25.index(corpus, show_progress=False)
 
-    def best(self, question: str, count: int) -> list[Line]:
-        """The best-scoring lines in document order; none when no word of the question occurs."""
+    def best(self, question: str) -> Line | None:
+        """The best-scoring line, the first of equals; None when no word of the question occurs."""
         asked = [word for word in words(question) if word in self._vocabulary]
         if not asked:
-            return []
-        scores = self._bm25.get_scores(asked)
-        ranked = sorted(range(len(self._lines)), key=lambda i: (-scores[i], i))[:count]
-        return [self._lines[i] for i in sorted(ranked) if scores[i] > 0]
+            return None
+        return self._lines[int(self._bm25.get_scores(asked).argmax())]
 
 
 class MemoryReader:
@@ -55,14 +54,17 @@ class MemoryReader:
         names |= {f"{e.entity}.{s.slot}": " ".join((s.about, *s.names)) for e, s in memory.schema.pairs()}
         lines = memory_lines(memory)
         current = [line for line in lines if line.section in ("Current state", "Findings")]
+        transitions = [line for line in lines if line.section == "Transitions"]
         self._current = _Index(current, names)
-        self._all = _Index([line for line in lines if line.section == "Transitions"] + current, names)
+        self._all = _Index(transitions + current, names)
 
     def answer(self, question: str) -> str:
-        """The best two lines for a question about the past, the best one otherwise; empty when nothing fits."""
-        past = _PAST.search(question) is not None
-        lines = self._all.best(question, QUOTED_LINES) if past else self._current.best(question, 1)
-        return "\n".join(f"{line.scope}: {line.text}" for line in lines)
+        """The line that fits best; empty when none shares a word with the question.
+
+        One line and no more: a question asks for one thing, and a neighbour may say what no longer holds.
+        """
+        line = (self._all if _PAST.search(question) else self._current).best(question)
+        return f"{line.scope}: {line.text}" if line else ""
 
 
 def _searchable(line: Line, names: dict[str, str]) -> str:

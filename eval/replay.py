@@ -48,14 +48,14 @@ class ReplayResult:
 def open_loop(schema: SlotSchema, choice: OperatorChoice, *, policy: FailurePolicy) -> UpdateLoop:
     """An empty in-memory loop with the chosen operators; rules stand in for failures."""
     chosen, rules = build_operators(choice, schema), build_operators(OperatorChoice(), schema)
-    memory = Memory(schema, Decider(chosen.update, rules.update, policy), clock=lambda: EPOCH)
+    memory = Memory(schema, Decider(schema, chosen.update, rules.update, policy), clock=lambda: EPOCH)
     return UpdateLoop(memory, chosen.extract, rules.extract, policy)
 
 
 def replay(trajectory: Trajectory, choice: OperatorChoice, *, gold_claims: bool = False) -> ReplayResult:
     """Feed every session and score the memory against history.
 
-    With `gold_claims` the extractor is skipped and the gold claims go in: what the update rules alone are worth.
+    With `gold_claims` the gold claims go in unextracted: what the update rules alone are worth.
     """
     loop = open_loop(trajectory.slot_schema, choice, policy=FailurePolicy.PROPOSE)
     results = []

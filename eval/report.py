@@ -27,7 +27,8 @@ def summarise(rows: Sequence[Row], operators: str) -> Summary:
     holdouts = [_holdout(name, [row for row in rows if row.holdout == name]) for name in names]
     numbers = [key for key, value in holdouts[0].items() if isinstance(value, float)]
     averaged: Summary = {
-        key: round(mean([v for h in holdouts if isinstance(v := h.get(key), float)]), DIGITS) for key in numbers
+        key: round(mean([value for h in holdouts if isinstance(value := h.get(key), float)]), DIGITS)
+        for key in numbers
     }
     averaged["intervals"] = _intervals(rows)
     return {"operators": operators, "holdouts": holdouts, "mean": averaged}
@@ -90,9 +91,9 @@ def compare_runs(first: Sequence[Row], second: Sequence[Row]) -> dict[str, McNem
 
 def loo_table(summary: Summary) -> Table:
     """The summary as a table: scores, with the 95 % interval of `overall` and `extract` below the mean."""
-    columns = ("overall", "extract", "compare", "update", "state", "queries", "state_given_claims", "queries_given_claims")
+    columns = ("overall", *STEPS)
     table = Table(title=f"Leave one trajectory out · operators: {summary['operators']}")
-    table.add_column("holdout")
+    table.add_column("holdout", no_wrap=True)
     for name in ("n", *columns):
         table.add_column(name.replace("_given_claims", "\n(gold claims)"), justify="right")
     holdouts, averaged = summary["holdouts"], summary["mean"]
@@ -103,7 +104,7 @@ def loo_table(summary: Summary) -> Table:
     table.add_section()
     table.add_row("mean", str(sum(h["n"] for h in holdouts)), *(_shown(averaged.get(c)) for c in columns))
     intervals = averaged["intervals"]
-    table.add_row("95 % interval", "", *(_span(intervals.get(c)) for c in columns))
+    table.add_row("95 % CI", "", *(_span(intervals.get(c)) for c in columns))
     return table
 
 

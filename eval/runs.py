@@ -23,8 +23,8 @@ def save_run(rows: Sequence[Row], parent: Path, *, operators: str, inputs: dict[
     target = parent / name
     if not target.exists():
         with new_folder(target) as draft:
-            lines = "".join(json.dumps(asdict(row), ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
-            (draft / "rows.jsonl").write_text(lines, encoding="utf-8")
+            lines = [json.dumps(asdict(row), ensure_ascii=False, sort_keys=True) for row in rows]
+            (draft / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
             facts = {"operators": operators, "inputs": inputs, "environment": environment()}
             write_json(draft / "run.json", facts)
     return target

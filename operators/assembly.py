@@ -37,10 +37,9 @@ class OperatorChoice(BaseModel):
     update: str = "rules"
 
     def __str__(self) -> str:
-        names = [self.extract, self.compare, self.update]
-        if len(set(names)) == 1:
-            return names[0]
-        return f"extract={self.extract},compare={self.compare},update={self.update}"
+        """Steps other than `rules`, as `parse_choice` reads them; `rules` when there is none."""
+        picked = [f"{step}={name}" for step, name in self.model_dump().items() if name != "rules"]
+        return ",".join(picked) or "rules"
 
 
 def parse_choice(text: str) -> OperatorChoice:
@@ -48,11 +47,13 @@ def parse_choice(text: str) -> OperatorChoice:
 
     Raises: ConfigError that names the nearest right word.
     """
-    if "=" not in text:
-        return _checked({step: text.strip() for step in _STEPS})
+    if text.strip() == "rules":
+        return OperatorChoice()
     picked: dict[str, str] = {}
     for part in text.split(","):
-        step, _, name = (piece.strip() for piece in part.partition("="))
+        step, equals, name = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"{part!r} is no operator choice", hint="write `rules` or step=name")
         if step not in _STEPS:
             raise ConfigError(f"no operator step {step!r}", hint=_near(step, _STEPS))
         picked[step] = name

@@ -54,6 +54,11 @@ class Note(BaseModel):
     author: str | None = None
 
     @property
+    def note_id(self) -> str:
+        """Content hash of source, text and time."""
+        return content_hash(self.source_id, self.text, self.observed_at.isoformat())
+
+    @property
     def evidence(self) -> Evidence:
         return Evidence(type=self.evidence_type, source=self.source_id, commit=self.git_commit)
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
-from operators.claims import Action, Decision, StateClaim, content_hash
+from operators.claims import Action, Decision, MemoryItem, StateClaim, content_hash
 from operators.errors import OperatorFailure
 from operators.items import LiveItems
+from operators.normal import Form
 from operators.outcome import Outcome, OutcomeKind
+from operators.schema import SlotSchema
 from operators.seam import UpdateOperator
 from pipeline.log import Failure, Ruling
 
@@ -29,44 +31,54 @@ class Decider:
     and failures by kind over the decider's life.
     """
 
-    def __init__(self, operator: UpdateOperator, rules: UpdateOperator, policy: FailurePolicy) -> None:
-        self._operator, self._rules, self._policy = operator, rules, policy
-        self._verdicts: dict[tuple[str, str], Decision] = {}
+    def __init__(
+        self, schema: SlotSchema, operator: UpdateOperator, rules: UpdateOperator, policy: FailurePolicy
+    ) -> None:
+        self._schema, self._operator, self._rules, self._policy = schema, operator, rules, policy
+        self._verdicts: dict[tuple[str, str], Decision | None] = {}
         self._pending: list[Ruling | Failure] = []
         self.outcomes: Counter[OutcomeKind] = Counter()
+
+    def fork(self) -> Decider:
+        """The same operator and verdicts with books of its own: for looking at the past."""
+        other = Decider(self._schema, self._operator, self._rules, self._policy)
+        other._verdicts = dict(self._verdicts)
+        return other
 
     def __call__(self, items: LiveItems, claim: StateClaim) -> Decision | None:
         """The decision, or None when no operator answered and the policy is `propose`.
 
         Raises: OperatorFailure when the policy is `raise`.
         """
+        asked = self._operator.identity
         seen = "" if self._operator.pure else what_is_seen(items, claim)
-        verdict = self._verdicts.get((self._operator.identity, seen)) if seen else None
-        if verdict is not None:
-            return verdict
+        if seen and (asked, seen) in self._verdicts:
+            return self._verdicts[asked, seen]
         outcome = self._operator.update(items, claim)
-        fault = _fault(items, outcome)
+        fault = self._fault(items, claim, outcome)
         kind = OutcomeKind.MALFORMED if fault and outcome.value is not None else outcome.kind
         self.outcomes[kind] += 1
         decision = self._instead(items, claim, kind, fault) if fault else outcome.value
-        if decision is not None:
-            self._pending.append(Ruling(claim.claim_id, seen if not fault else "", decision))
-            if seen and not fault:
-                self._verdicts[self._operator.identity, seen] = decision
+        self._pending.append(Ruling(claim.claim_id, asked, seen, decision))
+        if seen:
+            self._verdicts[asked, seen] = decision
         return decision
 
     def learn(self, rulings: Iterable[Ruling]) -> None:
         """Take over verdicts from a log. Of two on the same sight, the one of the smaller hash holds."""
         for ruling in rulings:
-            if not ruling.seen:
-                continue
-            place = (ruling.decision.operator, ruling.seen)
+            place = (ruling.asked, ruling.seen)
             known = self._verdicts.get(place)
-            if known is None or _hash(ruling.decision) < _hash(known):
+            if ruling.seen and (place not in self._verdicts or _hash(ruling.decision) < _hash(known)):
                 self._verdicts[place] = ruling.decision
 
+    @property
+    def pending(self) -> list[Ruling | Failure]:
+        """The rulings and failures that no log holds yet."""
+        return list(self._pending)
+
     def drain(self) -> list[Ruling | Failure]:
-        """The rulings and failures since the last call."""
+        """The pending ones, which are no longer pending then."""
         pending, self._pending = self._pending, []
         return pending
 
@@ -74,7 +86,7 @@ class Decider:
         """Forget the rulings and failures since the last drain: their write did not happen."""
         for entry in self.drain():
             if isinstance(entry, Ruling) and entry.seen:
-                self._verdicts.pop((entry.decision.operator, entry.seen), None)
+                self._verdicts.pop((entry.asked, entry.seen), None)
 
     def _instead(self, items: LiveItems, claim: StateClaim, kind: OutcomeKind, fault: str) -> Decision | None:
         name = f"update-memory {self._operator.identity}"
@@ -88,6 +100,28 @@ class Decider:
             return None
         return self._rules.update(items, claim).value
 
+    def _fault(self, items: LiveItems, claim: StateClaim, outcome: Outcome[Decision]) -> str:
+        """Why the outcome is no usable decision; empty when it is one."""
+        decision = outcome.value
+        if decision is None:
+            return outcome.detail or outcome.kind.value
+        if decision.action is Action.ADD:
+            return f"`add`, though {len(items.holders)} item(s) hold the key" if items.holders else ""
+        target = next((item for item in items if item.item_id == decision.target), None)
+        if target is None:
+            return f"target {decision.target!r} is not among the candidates"
+        if decision.action is Action.MERGE:
+            return "" if self._may_be_one(target, claim) else "`merge` of two different values"
+        return "" if items.is_holder(target) else f"`{decision.action}` of an item that holds nothing"
+
+    def _may_be_one(self, item: MemoryItem, claim: StateClaim) -> bool:
+        """Whether the values are equal or, as free text, could be two wordings of one."""
+        normal = self._schema.normal(claim)
+        if item.normal == normal:
+            return True
+        free = self._schema.slot(claim.entity, claim.slot).form is Form.TEXT
+        return free and item.normal is not None and normal is not None
+
 
 def what_is_seen(items: LiveItems, claim: StateClaim) -> str:
     """The hash of what an update operator sees: the live items and the incoming claim."""
@@ -95,19 +129,7 @@ def what_is_seen(items: LiveItems, claim: StateClaim) -> str:
     return content_hash(sorted(seen), claim.claim_id)
 
 
-def _fault(items: LiveItems, outcome: Outcome[Decision]) -> str:
-    """Why the outcome is no usable decision; empty when it is one."""
-    decision = outcome.value
+def _hash(decision: Decision | None) -> str:
     if decision is None:
-        return outcome.detail or outcome.kind.value
-    if decision.action is Action.ADD:
-        return f"`add`, though {len(items.holders)} item(s) hold the key" if items.holders else ""
-    if any(item.item_id == decision.target for item in items.holders):
         return ""
-    if all(item.item_id != decision.target for item in items):
-        return f"target {decision.target!r} is not among the candidates"
-    return "" if decision.action is Action.MERGE else f"`{decision.action}` of an item that holds nothing"
-
-
-def _hash(decision: Decision) -> str:
     return content_hash(decision.action, decision.target, decision.winner, decision.policy, decision.reason)

@@ -14,14 +14,16 @@ from operators.outcome import OutcomeKind
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision as it was taken: on which claim, and the hash of what the operator saw.
+    """A decision as it was taken: on which claim, by asking whom, and the hash of what was seen.
 
-    The ruling of an operator that is not pure is a verdict: a refold that sees the same takes it from here.
+    The ruling of an operator that is not pure has `seen` and is a verdict: a refold that sees the same takes
+    it from here and asks nobody. `decision` None means that no operator answered and the claim is Proposed.
     """
 
     claim_id: str
+    asked: str
     seen: str
-    decision: Decision
+    decision: Decision | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from operators.claims import Decision, Finding, Key, MemoryItem, Note, StateClaim, content_hash
-from operators.errors import LatticeMindError
 from operators.schema import SlotSchema
 from operators.status import Status
 from pipeline.decide import Decider
@@ -53,7 +52,7 @@ class Memory:
         self._states: dict[Key, KeyState] = {}
         self._known: set[str] = set()
         self.findings: dict[str, Finding] = {}
-        self.notes: dict[str, Note] = {}
+        self.notes: dict[str, Note] = {}  # by content, so that an edited note is a second one
         self._revision = 0
         self._load(self.log)
 
@@ -74,26 +73,25 @@ class Memory:
         """
         fresh = self._fresh(claims)
         self.decider.learn(verdicts)
-        results: list[tuple[StateClaim, Decision | None]] = []
+        written = False
         try:
-            for claim in fresh:
-                results.append((claim, self._project(claim)))
-            now = self._clock()
+            results = [(claim, self._project(claim)) for claim in fresh]
             entries: list[Note | StateClaim | Finding | Failure | Ruling] = []
-            if note is not None and note.source_id not in self.notes:
+            if note is not None and note.note_id not in self.notes:
                 entries.append(note)
             entries += [finding for finding in findings if finding.finding_id not in self.findings]
-            entries += fresh
-            entries += [*verdicts, *failures, *self.decider.drain()]
-            records = [Record(entry, now) for entry in entries]
-            self.log.append(records, expected_revision=self._revision)
-        except LatticeMindError:
-            self.decider.discard()
-            self._withdraw(fresh)
-            raise
-        self._revision += len(records)
+            entries += [*fresh, *verdicts, *failures, *self.decider.pending]
+            now = self._clock()
+            self.log.append([Record(entry, now) for entry in entries], expected_revision=self._revision)
+            written = True
+        finally:  # whatever went wrong, an operator's own exception included: the write did not happen
+            if not written:
+                self.decider.discard()
+                self._withdraw(fresh)
+        self.decider.drain()
+        self._revision += len(entries)
         if note is not None:
-            self.notes.setdefault(note.source_id, note)
+            self.notes.setdefault(note.note_id, note)
         for finding in findings:
             self.findings.setdefault(finding.finding_id, finding)
         return results
@@ -121,7 +119,7 @@ class Memory:
             and (valid is None or (_event_time(record) or valid) <= valid)
         ]
         log.append(kept, expected_revision=0)
-        return Memory(self.schema, self.decider, log=log, clock=self._clock)
+        return Memory(self.schema, self.decider.fork(), log=log, clock=self._clock)
 
     def known_keys(self) -> list[Key]:
         """Every key that has a claim, sorted."""
@@ -221,7 +219,7 @@ class Memory:
         self.decider.learn(entry for entry in entries if isinstance(entry, Ruling))
         for entry in entries:
             if isinstance(entry, Note):
-                self.notes[entry.source_id] = entry
+                self.notes[entry.note_id] = entry
             elif isinstance(entry, Finding):
                 self.findings[entry.finding_id] = entry
         for claim in self._fresh(entry for entry in entries if isinstance(entry, StateClaim)):

@@ -12,15 +12,18 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from operators.claims import ANY_SCOPE, Finding, Key, MemoryItem, StateClaim
+from operators.evidence import EvidenceType
 from operators.status import Status
 from pipeline.memory import Memory, Version
 from pipeline.reconciler import FindingBoard, RuleReconciler, settle
 
 HEADER = "# LatticeMind memory"
 SECTIONS = ("Current state", "Contested", "Transitions", "Findings")
+_CREDIT = rf"\((?:{'|'.join([*EvidenceType, *Status])}), \d{{4}}-\d\d-\d\d.*\)"
 _OURS = re.compile(
-    r"^\s*(?:# LatticeMind memory.*|## (?:Current state|Contested|Transitions|Findings)\b.*|### .*"
-    r"|[-*] [a-z][\w./-]*(?:\.[a-z]\w*)?: .*\(\w+[\w-]*, .*\).*|\.\.\. \d+ more lines?)\s*$"
+    rf"^[\s>]*(?:# LatticeMind memory|## (?:{'|'.join(SECTIONS)})|### (?:everywhere|(?:branch|env) .*)"
+    rf"|(?:(?:everywhere|(?:branch|env) [^:]*): )?- [a-z][\w./@*-]*: .*{_CREDIT}"
+    r"|Nothing is known yet\.|\.\.\. \d+ more lines?)\s*$"
 )
 
 
@@ -72,9 +75,8 @@ def memory_lines(memory: Memory) -> list[Line]:
         for version in versions:
             item = version.item
             if item.status is Status.CONFIRMED:
-                current.append(
-                    _line("Current state", key, f"{item_value(item)} ({_credit(item.claim)})", item)
-                )
+                text = f"{item_value(item)} ({_credit(_became_current(version))})"
+                current.append(_line("Current state", key, text, item))
             elif item.status is Status.CONTESTED:
                 text = f"{item_value(item)} ({_credit(item.claim)}; {item.reason})"
                 contested.append(_line("Contested", key, text, item))
@@ -92,8 +94,12 @@ def is_rendered(line: str) -> bool:
 def item_value(item: MemoryItem) -> str:
     """The value as people read it; a removal is `(removed)`."""
     if item.claim.value is not None:
-        return item.claim.value
-    return f"{item.claim.retires} (removed)" if item.claim.retires else "(removed)"
+        return _one_line(item.claim.value)
+    return f"{_one_line(item.claim.retires)} (removed)" if item.claim.retires else "(removed)"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def scope_name(key: Key) -> str:
@@ -160,9 +166,9 @@ def _finding_text(finding: Finding, board: FindingBoard) -> str:
         for r in board.resolutions
         if finding.finding_id in r.violation.finding_ids
     ]
-    status = board.statuses[finding.finding_id].value
+    credit = ", ".join((board.statuses[finding.finding_id].value, day(finding.timestamp)))
     signal = f"; {'; '.join(signals)}" if signals else ""
-    return f"- {finding.type.value.lower()}: {finding.text} ({status}, {day(finding.timestamp)}{signal})"
+    return f"- {finding.type.value.lower()}: {_one_line(finding.text)} ({credit}{signal})"
 
 
 def _document(lines: list[Line], left_out: int) -> str:

@@ -1,1 +1,1 @@
-""""""
+"""Benchmarks of speed and size, one file a subject; each prints a ratio within one run."""

@@ -43,11 +43,15 @@ _NEGATIONS = frozenset(
 )
 
 
-def content_words(text: str) -> frozenset[str]:
-    """The words of a value that carry meaning, a plural's s dropped."""
-    words = re.findall(r"[a-z0-9_./'-]+", normal_text(text))
-    kept = {word for word in words if word not in _EMPTY_WORDS}
-    return frozenset(re.sub(r"(?<=[a-z]{3})s$", "", word) for word in kept)
+def content_words(text: str) -> tuple[str, ...]:
+    """The words of a value that carry meaning, in order, a plural's s dropped."""
+    words = re.findall(r"[\w./'-]+", normal_text(text))
+    return tuple(re.sub(r"(?<=[a-z]{3})s$", "", word) for word in words if word not in _EMPTY_WORDS)
+
+
+def _contains_in_order(longer: tuple[str, ...], shorter: tuple[str, ...]) -> bool:
+    rest = iter(longer)
+    return all(word in rest for word in shorter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,8 @@ class RuleCompare:
         old_words, new_words = content_words(old), content_words(new)
         if old_words == new_words:
             return Relation.SAME
-        added = new_words - old_words
-        if old_words < new_words and not added & _NEGATIONS and len(old_words) > 1:
+        added = set(new_words) - set(old_words)
+        if len(old_words) > 1 and _contains_in_order(new_words, old_words) and not added & _NEGATIONS:
             return Relation.REFINES
         return Relation.CONTRADICTS
 

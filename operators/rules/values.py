@@ -7,18 +7,31 @@ from dataclasses import dataclass
 
 from operators.normal import Form
 from operators.rules.mentions import Mention, Target
-from operators.rules.wording import NEGATION, OFF, ON, ON_AS_STATE, REMOVAL, is_old_value, new_value_spans
+from operators.rules.wording import (
+    MAX_SPAN_WORDS,
+    NEGATION,
+    OFF,
+    ON,
+    ON_AS_STATE,
+    REMOVAL,
+    is_old_value,
+    new_value_spans,
+)
+from operators.schema import Cardinality
 
-_VERSION = re.compile(r"\bv?\d+(?:\.\d+)+(?:[-+.]?[a-z0-9]+)*\b|\bv\d+\b", re.IGNORECASE)
+_VERSION = re.compile(r"\bv?\d+(?:\.\d+)+(?:[-+.]?[a-z0-9]+)*\b|\b(?-i:v)\d+\b", re.IGNORECASE)
 _NUMBER = re.compile(
-    r"(?<![\w.])\d[\d,_]*(?:\.\d+)?"
+    r"(?<![\w.#])\d[\d,_]*(?:\.\d+)?"
     r"(?:\s?(?:ms|s|kb|mb|gb|kib|mib|gib|%|seconds?|minutes?|hours?|days?|bytes?))?\b",
     re.IGNORECASE,
 )
 _IDENTIFIER = re.compile(
     r"`([^`\n]{1,80})`|\"([^\"\n]{1,60})\""
-    r"|(?<![\w`])((?:[\w$~.-]*\w*[_/.:-][\w/.:<>{}$*-]*\w|[A-Z]\w*[A-Z]\w*|\w*\d\w*))(?![\w`])"
+    r"|(?<![\w`#])((?:[\w$~.-]*\w*[_/.:-][\w/.:<>{}$*-]*\w|[A-Z]\w*[A-Z]\w*|\w*\d\w*))(?![\w`])"
 )
+NEAR = 40
+"""Characters between a name and a value that no wording marks as the new one."""
+_SHAPES = {Form.VERSION: _VERSION, Form.NUMBER: _NUMBER, Form.NAME: _IDENTIFIER}
 _ON_AS_STATE_AFTER = re.compile(r"\s+(?:by\s+default|again|everywhere|unless)|\s*[.,;]?$", re.IGNORECASE)
 
 
@@ -36,30 +49,49 @@ def read_value(text: str, target: Target, names: list[Mention]) -> Reading | Non
     `names` are the places where the entity or slot is named: a value does not lie inside them.
     """
     form = target.slot.form
-    many = target.slot.cardinality == "many"
-    value: str | None
-    if form is Form.FLAG:
-        value = _flag(text)
-    elif form is Form.ENUM:
-        value = _enum(text, target, names)
-    elif form is Form.VERSION:
-        value = _shaped(text, _VERSION, names)
-    elif form is Form.NUMBER:
-        value = _shaped(text, _NUMBER, names)
-    elif form is Form.NAME:
-        value = _shaped(text, _IDENTIFIER, names) or _free(text, names, limit=3)
-    else:
-        value = _free(text, names, limit=10)
-    removed = REMOVAL.search(text) is not None
-    if removed and many and value is not None:
-        return Reading(None, retires=value)
-    if removed and (value is None or form in (Form.TEXT, Form.FLAG) or not _has_change(text)):
+    value = _value(text, target, names)
+    if not _says_removed(text, names):
+        return Reading(value) if value is not None else None
+    if target.slot.cardinality is Cardinality.MANY:
+        return _member_removal(text, form, names, value)
+    if value is None or form in (Form.TEXT, Form.FLAG) or next(new_value_spans(text), None) is None:
         return Reading(None)
-    return Reading(value) if value is not None else None
+    return Reading(value)
 
 
-def _has_change(text: str) -> bool:
-    return next(iter(new_value_spans(text)), None) is not None
+def _value(text: str, target: Target, names: list[Mention]) -> str | None:
+    form = target.slot.form
+    if form is Form.FLAG:
+        return _flag(text)
+    if form is Form.ENUM:
+        return _enum(text, target, names)
+    if form is Form.TEXT:
+        return _free(text, names, limit=MAX_SPAN_WORDS)
+    value = _shaped(text, _SHAPES[form], names)
+    return value or _free(text, names, limit=3) if form is Form.NAME else value
+
+
+def _says_removed(text: str, names: list[Mention]) -> bool:
+    """Whether a removal verb stands right beside a name: at most four words of one clause between them."""
+    for verb in REMOVAL.finditer(text):
+        for name in names:
+            between = (
+                text[verb.end() : name.start] if name.start >= verb.end() else text[name.end : verb.start()]
+            )
+            apart = name.start >= verb.end() or name.end <= verb.start()
+            if apart and len(between.split()) <= 4 and not re.search(r"[,;:()]", between):
+                return True
+    return False
+
+
+def _member_removal(text: str, form: Form, names: list[Mention], value: str | None) -> Reading | None:
+    """The one member a sentence takes away, or all where it says so; None where it names neither."""
+    if value is None and form in _SHAPES:
+        matches = [m for m in _SHAPES[form].finditer(text) if not _inside(Mention(m.start(), m.end()), names)]
+        value = _group(matches[0]) if matches else None
+    if value is not None:
+        return Reading(None, retires=value)
+    return Reading(None) if re.search(r"\b(?:all|every|each|entirely)\b", text, re.IGNORECASE) else None
 
 
 def _flag(text: str) -> str | None:
@@ -93,7 +125,7 @@ def _enum(text: str, target: Target, names: list[Mention]) -> str | None:
     for span in new_value_spans(text):
         for name, matcher in target.values.items():
             first = matcher.find(span)
-            if first and first[0].start <= 12:
+            if first and first[0].start <= 12 and not is_old_value(span, first[0].start):
                 return name
     return places[-1][2]
 
@@ -102,12 +134,15 @@ def _shaped(text: str, shape: re.Pattern[str], names: list[Mention]) -> str | No
     """The first value of that shape in the surest new-value stretch, else the only one in the sentence."""
     for span in new_value_spans(text):
         match = shape.search(span)
-        if match and match.start() <= 12 and not _names_cover(text, match[0], names):
+        if match and match.start() <= 12 and not _names_cover(text, match[0], names) and not _is_hash(match):
             return _group(match)
     rest = [
         _group(m)
         for m in shape.finditer(text)
-        if not _inside(Mention(m.start(), m.end()), names) and not is_old_value(text, m.start())
+        if not _inside(Mention(m.start(), m.end()), names)
+        and not _is_hash(m)
+        and not is_old_value(text, m.start())
+        and any(abs(m.start() - name.end) <= NEAR or abs(name.start - m.end()) <= NEAR for name in names)
     ]
     return rest[0] if len(set(rest)) == 1 else None
 
@@ -123,6 +158,11 @@ def _free(text: str, names: list[Mention], *, limit: int) -> str | None:
 
 def _group(match: re.Match[str]) -> str:
     return next((group for group in match.groups() if group), match[0]).strip(".,:")
+
+
+def _is_hash(match: re.Match[str]) -> bool:
+    """Whether the match is a commit hash: it says who, not what."""
+    return re.fullmatch(r"(?=.*[a-f])(?=.*\d)[0-9a-f]{7,40}", _group(match)) is not None
 
 
 def _inside(mention: Mention, names: list[Mention]) -> bool:

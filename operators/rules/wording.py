@@ -94,7 +94,7 @@ _STATE_VERB = _any_of(
     """
 )
 ON_AS_STATE = re.compile(
-    rf"(?:\b{_STATE_VERB}\s+|=\s*|\boff\b\W*)$",
+    rf"(?:\b{_STATE_VERB}\s+|=\s*)$",
     re.IGNORECASE,
 )
 """Right before `on`: it is a state and not the preposition."""
@@ -155,7 +155,13 @@ _SPAN_END = re.compile(
     rf"\s*(?:[,;()\[\]]|\.(?:\s|$)|:\s|\s[-–—]+\s|\b{_CLAUSE_WORD}\b)",
     re.IGNORECASE,
 )
-_LEAD = re.compile(r"^(?:the|a|an|now|always|just|only|plain|back\s+to|back\s+on|to|be|by)\s+", re.IGNORECASE)
+_LEAD = re.compile(
+    r"^(?:the|a|an|now|always|just|only|plain|back\s+to|back\s+on|to|be|by|on|in|at|using|with)\s+",
+    re.IGNORECASE,
+)
+_TAIL = re.compile(
+    r"\s+(?:now|today|already|instead|too|as\s+well|from\s+today|from\s+now\s+on)$", re.IGNORECASE
+)
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -181,6 +187,7 @@ def new_value_spans(text: str) -> Iterator[str]:
             span = rest[: end.start()] if end else rest.rstrip(".!")
             while _LEAD.match(span):
                 span = _LEAD.sub("", span, count=1)
+            span = _TAIL.sub("", span)
             words = span.split()
             if words and len(words) <= MAX_SPAN_WORDS:
                 yield " ".join(words)

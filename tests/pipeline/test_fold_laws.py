@@ -40,7 +40,9 @@ def claims(draw: st.DrawFn) -> StateClaim:
     """A claim on one of three slots in one of three scopes; days and values collide often."""
     slot = draw(st.sampled_from(["mode", "about", "ports"]))
     value = draw(st.one_of(st.none(), st.sampled_from(WORDS)))
-    retires = draw(st.one_of(st.none(), st.sampled_from(WORDS))) if slot == "ports" and value is None else None
+    retires = (
+        draw(st.one_of(st.none(), st.sampled_from(WORDS))) if slot == "ports" and value is None else None
+    )
     branch, env = draw(st.sampled_from([("*", "*"), ("main", "prod"), ("dev", "*")]))
     return StateClaim(
         entity="svc",
