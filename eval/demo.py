@@ -13,13 +13,13 @@ from data_builders.build import DataConfig, build_data
 from data_builders.scenarios import load_vocabulary
 from data_builders.trajectory import load_trajectories
 from eval.loo import run_loo
-from eval.replay import open_loop
 from eval.report import compare_runs, loo_table, mcnemar_table, summarise
 from eval.runs import save_run
 from operators.artefacts import sha256_of
 from operators.assembly import parse_choice
 from operators.config import load_config
 from pipeline.decide import FailurePolicy
+from pipeline.loop import open_loop
 from pipeline.render import render
 
 SEED = 7

@@ -10,10 +10,10 @@ from data_builders.gold import GoldState, Place, gold_states
 from data_builders.trajectory import Trajectory
 from eval.metrics import answers
 from eval.reader import MemoryReader
-from operators.assembly import OperatorChoice, build_operators
-from operators.schema import Cardinality, SlotSchema
-from pipeline.decide import Decider, FailurePolicy
-from pipeline.loop import UpdateLoop
+from operators.assembly import OperatorChoice
+from operators.schema import Cardinality
+from pipeline.decide import FailurePolicy
+from pipeline.loop import open_loop
 from pipeline.memory import Memory
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -45,19 +45,12 @@ class ReplayResult:
     outcomes: Counter[str]
 
 
-def open_loop(schema: SlotSchema, choice: OperatorChoice, *, policy: FailurePolicy) -> UpdateLoop:
-    """An empty in-memory loop with the chosen operators; rules stand in for failures."""
-    chosen, rules = build_operators(choice, schema), build_operators(OperatorChoice(), schema)
-    memory = Memory(schema, Decider(schema, chosen.update, rules.update, policy), clock=lambda: EPOCH)
-    return UpdateLoop(memory, chosen.extract, rules.extract, policy)
-
-
 def replay(trajectory: Trajectory, choice: OperatorChoice, *, gold_claims: bool = False) -> ReplayResult:
     """Feed every session and score the memory against history.
 
     With `gold_claims` the gold claims go in unextracted: what the update rules alone are worth.
     """
-    loop = open_loop(trajectory.slot_schema, choice, policy=FailurePolicy.PROPOSE)
+    loop = open_loop(trajectory.slot_schema, choice, policy=FailurePolicy.PROPOSE, clock=lambda: EPOCH)
     results = []
     for session, gold in zip(trajectory.sessions, gold_states(trajectory), strict=True):
         if gold_claims:

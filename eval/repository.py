@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from data_builders.git_replay import GitHistory
-from eval.replay import open_loop
 from operators.assembly import OperatorChoice
 from operators.schema import SlotSchema
 from pipeline.decide import FailurePolicy
+from pipeline.loop import open_loop
 from pipeline.memory import Memory
 
 

@@ -156,7 +156,7 @@ class Action(StrEnum):
 
 
 class Policy(StrEnum):
-    """The four update policies (paper 3.2)."""
+    """The four update policies (paper 3.2): two for findings that collide, two for claims of one key."""
 
     CREDIBILITY = "credibility-reconciliation"
     COORDINATION = "coordination-handling"

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from operators.assembly import OperatorChoice, build_operators
 from operators.claims import Decision, Finding, Note, StateClaim
 from operators.errors import OperatorFailure, SchemaError
 from operators.outcome import Outcome, OutcomeKind
+from operators.schema import SlotSchema
 from operators.seam import ExtractOperator
-from pipeline.decide import FailurePolicy
-from pipeline.log import Failure
-from pipeline.memory import Memory
+from pipeline.decide import Decider, FailurePolicy
+from pipeline.log import Failure, MemoryLog
+from pipeline.memory import Clock, Memory, system_clock
 from pipeline.reconciler import FindingBoard, Reconciler, RuleReconciler, settle
 from pipeline.render import is_rendered
 
@@ -28,6 +30,23 @@ class NoteReport:
     extracted: tuple[StateClaim, ...]
     decisions: tuple[tuple[StateClaim, Decision | None], ...]
     reason: str
+
+
+def open_loop(
+    schema: SlotSchema,
+    choice: OperatorChoice,
+    *,
+    policy: FailurePolicy = FailurePolicy.RAISE,
+    log: MemoryLog | None = None,
+    clock: Clock = system_clock,
+) -> UpdateLoop:
+    """A loop with the chosen operators on the given log (None: a new one in memory).
+
+    `policy` says what happens when an operator gives no answer; rules are what `rules` falls back to.
+    """
+    chosen, rules = build_operators(choice, schema), build_operators(OperatorChoice(), schema)
+    decider = Decider(schema, chosen.update, rules.update, policy)
+    return UpdateLoop(Memory(schema, decider, log=log, clock=clock), chosen.extract, rules.extract, policy)
 
 
 @dataclass(slots=True)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from operators.claims import Finding
+from operators.claims import Finding, Policy
 from operators.evidence import EvidenceType
 from operators.status import Status, move
 from pipeline.checker import CheckReport, Violation, check
 
 
-class ConflictKind(StrEnum):
-    CREDIBILITY = "credibility"
-    COORDINATION = "coordination"
-
-
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How one violation is settled. `losers` is empty for coordination: nothing is dropped."""
+    """How one violation is settled, by the policy of credibility or of coordination (then nobody loses)."""
 
     violation: Violation
-    kind: ConflictKind
+    policy: Policy
     losers: tuple[str, ...]
     reason: str
 
@@ -46,9 +40,9 @@ class RuleReconciler:
         stale = [f.finding_id for f in findings if f.evidence.type is EvidenceType.STALE_OBSERVATION]
         if stale and len(stale) < len(findings):
             return Resolution(
-                violation, ConflictKind.CREDIBILITY, tuple(sorted(stale)), "a stale observation loses"
+                violation, Policy.CREDIBILITY, tuple(sorted(stale)), "a stale observation loses"
             )
-        return Resolution(violation, ConflictKind.COORDINATION, (), "all are kept; plan again")
+        return Resolution(violation, Policy.COORDINATION, (), "all are kept; plan again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,7 @@ class FindingBoard:
     @property
     def needs_replanning(self) -> bool:
         """Whether a coordination conflict is open."""
-        return any(r.kind is ConflictKind.COORDINATION for r in self.resolutions)
+        return any(r.policy is Policy.COORDINATION for r in self.resolutions)
 
 
 def settle(findings: Iterable[Finding], reconciler: Reconciler) -> FindingBoard:

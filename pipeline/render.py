@@ -162,7 +162,7 @@ def _finding_lines(memory: Memory) -> list[Line]:
 
 def _finding_text(finding: Finding, board: FindingBoard) -> str:
     signals = [
-        f"{r.kind.value}: {r.violation.kind.value} on {r.violation.subject}"
+        f"{r.policy.value}: {r.violation.kind.value} on {r.violation.subject}"
         for r in board.resolutions
         if finding.finding_id in r.violation.finding_ids
     ]

@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from eval.replay import open_loop
 from operators.assembly import OperatorChoice
 from operators.claims import StateClaim
 from operators.evidence import Evidence, EvidenceType
 from operators.normal import Form
 from operators.schema import Entity, Slot, SlotSchema
 from pipeline.decide import FailurePolicy
+from pipeline.loop import open_loop
 
 KEYS = 200
 VALUES = 40

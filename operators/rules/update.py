@@ -27,7 +27,7 @@ class RuleUpdate:
         """`add` for a key without live items. Raises: SchemaError."""
         holder = items.holder
         if holder is None:
-            return valid(self._decide(Action.ADD, None, Winner.INCOMING, Policy.SLOT_FIRST, "first value"))
+            return valid(self._decide(Action.ADD, None, Winner.INCOMING, "first value"))
         known = items.with_value(self.schema.normal(incoming))
         if known is not None and (
             known.claim.rank >= incoming.rank or (known is holder and len(items.holders) == 1)
@@ -35,7 +35,7 @@ class RuleUpdate:
             return valid(self._merge(known, "same value"))
         if known is holder:
             reason = "a tied value is said again, later or with stronger evidence"
-            return valid(self._decide(Action.SUPERSEDE, holder, Winner.INCOMING, Policy.CREDIBILITY, reason))
+            return valid(self._decide(Action.SUPERSEDE, holder, Winner.INCOMING, reason))
         outcome = self.comparer.compare(holder.claim, incoming)
         if outcome.value is None:
             return Outcome(outcome.kind, None, f"compare-claims: {outcome.detail}")
@@ -50,23 +50,21 @@ class RuleUpdate:
         if comparison.winner is Winner.INCUMBENT and known is not None:
             return self._merge(known, "same contested value")
         new, old = incoming.evidence.score, holder.claim.evidence.score
-        policy = Policy.CREDIBILITY if comparison.relation is Relation.CONTRADICTS else Policy.SLOT_FIRST
         if comparison.winner in (Winner.INCOMING, Winner.BOTH):
             why = "stronger evidence" if new > old else "equal evidence, more recent"
             if comparison.relation is Relation.REFINES:
                 why = "more precise"
             reason = f"{why} ({new} against {old})"
-            return self._decide(Action.SUPERSEDE, holder, Winner.INCOMING, policy, reason)
+            return self._decide(Action.SUPERSEDE, holder, Winner.INCOMING, reason)
         why = "weaker evidence" if new < old else "older"
         if comparison.winner is Winner.UNDECIDED:
             why = "equal evidence and time"
         reason = f"{why} ({new} against {old})"
-        return self._decide(Action.CONTEST, holder, comparison.winner, policy, reason)
+        return self._decide(Action.CONTEST, holder, comparison.winner, reason)
 
     def _merge(self, item: MemoryItem, reason: str) -> Decision:
-        return self._decide(Action.MERGE, item, Winner.BOTH, Policy.ACCUMULATION, reason)
+        return self._decide(Action.MERGE, item, Winner.BOTH, reason)
 
-    def _decide(
-        self, action: Action, target: MemoryItem | None, winner: Winner, policy: Policy, reason: str
-    ) -> Decision:
+    def _decide(self, action: Action, target: MemoryItem | None, winner: Winner, reason: str) -> Decision:
+        policy = Policy.ACCUMULATION if action is Action.MERGE else Policy.SLOT_FIRST
         return Decision(action, target.item_id if target else None, winner, policy, self.identity, reason)

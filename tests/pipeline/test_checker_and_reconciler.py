@@ -8,11 +8,11 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.claims import Finding, FindingType
+from operators.claims import Finding, FindingType, Policy
 from operators.evidence import Evidence, EvidenceType
 from operators.status import Status
 from pipeline.checker import ViolationKind, check
-from pipeline.reconciler import ConflictKind, RuleReconciler, settle
+from pipeline.reconciler import RuleReconciler, settle
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -84,7 +84,7 @@ def test_coordination_keeps_both_sides_and_asks_for_a_new_plan() -> None:
     board = settle([books("a", "db", 0, 5), books("b", "db", 3, 9)], RuleReconciler())
     assert board.statuses == {"a": Status.CONTESTED, "b": Status.CONTESTED}
     assert board.needs_replanning
-    assert [r.kind for r in board.resolutions] == [ConflictKind.COORDINATION]
+    assert [r.policy for r in board.resolutions] == [Policy.COORDINATION]
 
 
 def test_a_stale_side_loses_and_the_rest_is_confirmed() -> None:

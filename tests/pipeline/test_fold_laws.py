@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.replay import open_loop
 from operators.assembly import OperatorChoice
 from operators.claims import Key, StateClaim
 from operators.evidence import Evidence, EvidenceType
@@ -16,7 +15,7 @@ from operators.normal import Form
 from operators.schema import Cardinality, Entity, Slot, SlotSchema
 from operators.status import LEGAL_MOVES, Status
 from pipeline.decide import FailurePolicy
-from pipeline.loop import UpdateLoop
+from pipeline.loop import UpdateLoop, open_loop
 from pipeline.memory import Memory
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_builders.trajectory import load_trajectories
-from eval.replay import open_loop
 from operators.assembly import OperatorChoice
 from operators.claims import StateClaim
 from operators.evidence import Evidence, EvidenceType
 from operators.normal import Form
 from operators.schema import Entity, Slot, SlotSchema
 from pipeline.decide import FailurePolicy
-from pipeline.loop import UpdateLoop
+from pipeline.loop import UpdateLoop, open_loop
 from pipeline.memory import Memory
 from pipeline.render import is_rendered, render
 
