@@ -34,7 +34,7 @@ from pipeline.checker import Violation
 from pipeline.decide import FailurePolicy
 from pipeline.log import InMemoryLog
 from pipeline.loop import UpdateLoop
-from pipeline.reconciler import ConflictKind, Resolution
+from pipeline.reconciler import Resolution
 from tests.support import (
     KINDS,
     PLACES,
@@ -303,7 +303,7 @@ class NoReconciler:
     """Settles nothing."""
 
     def reconcile(self, violation: Violation, findings: Sequence[Finding]) -> Resolution:  # noqa: ARG002
-        return Resolution(violation, ConflictKind.COORDINATION, (), "no")
+        return Resolution(violation, Policy.COORDINATION, (), "no")
 
 
 @pytest.mark.parametrize("kind", KINDS)
