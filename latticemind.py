@@ -12,18 +12,20 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.status import Status
 
 from data_builders.build import DataConfig, build_data, verify_data
 from data_builders.git_replay import GitHistory, with_repository
+from data_builders.mining.dataset import mine_repositories, origin_of
+from data_builders.mining.history import RepositoryMiner
 from data_builders.scenarios import load_vocabulary
 from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory
 from eval.bench.loop import run_loop_bench
 from eval.demo import run_demo
-from eval.loo import run_loo
-from eval.report import compare_runs, loo_table, mcnemar_table, summarise
-from eval.repository import replay_repository
+from eval.loo import run_loo, run_mined
+from eval.report import compare_runs, loo_table, mcnemar_table, mined_table, summarise
+from eval.repository import check_head, replay_mined, replay_repository
 from eval.runs import load_run, save_run
 from eval.stats import McNemar
 from operators.artefacts import sha256_of
@@ -32,7 +34,7 @@ from operators.config import load_config
 from operators.errors import ConfigError, LatticeMindError
 from operators.schema import SlotSchema
 from operators.sources import load_yaml
-from pipeline.render import render
+from pipeline.render import explain, parse_key, render
 
 CONFIGS = Path(__file__).parent / "configs"
 TRAJECTORIES = CONFIGS / "trajectories"
@@ -111,24 +113,59 @@ def data_verify(
     out.print(f"{folder}: no leak in {len(folds)} folds")
 
 
+@data_app.command("mine")
+def data_mine(
+    target: Annotated[Path, typer.Option("--out", help="Folder to write; must not exist.")],
+    repo: Annotated[list[str], typer.Option(help="A git repository, PATH or NAME=PATH; repeat for more.")],
+    processes: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 2,
+    limit: Annotated[int | None, typer.Option(min=1, help="The newest so many commits of each.")] = None,
+    previous: Annotated[
+        Path | None, typer.Option(help="An earlier folder: only new commits are mined.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pair what diffs changed with what commit messages say: gold without an annotator."""
+    with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(name: str, done: int, of: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=of)
+            bar.update(tasks[name], completed=done)
+
+        manifest = mine_repositories(
+            target, [origin_of(text) for text in repo], processes=processes, limit=limit, previous=previous,
+            progress=advance,
+        )  # fmt: skip
+    _print_json(manifest) if as_json else out.print(mined_table(manifest))
+
+
 @eval_app.command("loo")
 def eval_loo(
     operators: Annotated[
         list[str] | None, typer.Option(help="`rules`, or step=name parts; repeat to compare choices.")
     ] = None,
     trajectories: TrajectoriesOption = TRAJECTORIES,
+    mined: Annotated[
+        Path | None, typer.Option(help="A folder that `data mine` wrote: each repository is a holdout.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Mined notes a repository, drawn by hash.")] = 600,
     repo: RepoOption = None,
     runs: Annotated[Path, typer.Option(help="Where the folder with every scored row goes.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
-    """Hold each trajectory out in turn: operators by example, and the update loop end to end."""
+    """Hold each trajectory (or mined repository) out in turn: operators by example, the loop end to end."""
     choices = [parse_choice(text) for text in operators or ["rules"]]
-    found = _read(trajectories, repo)
+    found = _read(trajectories, repo) if mined is None else ()
+    inputs = _hashes(trajectories) if mined is None else {"manifest.json": sha256_of(mined / "manifest.json")}
     done = []
     for choice in choices:
         with _status() as progress:
-            rows = run_loo(found, choice, progress=progress)
-        folder = save_run(rows, runs, operators=str(choice), inputs=_hashes(trajectories))
+            if mined is None:
+                rows = run_loo(found, choice, progress=progress)
+            else:
+                rows = run_mined(mined, choice, sample=sample, progress=progress)
+        folder = save_run(rows, runs, operators=str(choice), inputs=inputs)
         done.append((str(choice), rows, folder))
     if as_json:
         summaries = [summarise(rows, name) for name, rows, _ in done]
@@ -168,24 +205,47 @@ def eval_stats(
 @app.command()
 def replay(
     repo: Annotated[Path, typer.Option(help="A git repository; it is only read.")],
+    mine: Annotated[bool, typer.Option("--mine", help="Feed what the diffs prove; needs no schema.")] = False,
     schema: Annotated[Path, typer.Option(help="Slot schema.")] = CONFIGS / "schemas" / "software.yaml",
     since: Annotated[str | None, typer.Option(help="ISO date: commits from then on.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The newest so many commits.")] = None,
     operators: Annotated[str, typer.Option(help="`rules`, or step=name parts.")] = "rules",
     budget: Annotated[int | None, typer.Option(min=200, help="At most so many characters.")] = None,
+    show: Annotated[str | None, typer.Option(help="Only lines with this text.")] = None,
+    why: Annotated[str | None, typer.Option(help="The whole history of one key, entity.slot.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="With --mine: hold it against HEAD's tree.")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that share the mining.")] = 2,
 ) -> None:
-    """Read a repository's commit messages as notes and print the memory they make."""
-    history = GitHistory(repo)
-    start = _moment(since) if since else None
-    slots = load_yaml(schema, SlotSchema).value
+    """Read a repository's history into a memory and print it: messages as notes, with --mine diffs too."""
+    choice = parse_choice(operators)
     with Progress(console=err, disable=not err.is_terminal, transient=True) as bar:
-        task = bar.add_task("commits", total=history.count(since=start, limit=limit))
-        choice = parse_choice(operators)
-        done = replay_repository(
-            history, slots, choice, since=start, limit=limit, progress=lambda: bar.advance(task)
-        )
-    out.print(render(done.memory, budget=budget), markup=False, highlight=False, end="")
-    err.print(f"{done.commits:,} commits, {done.speaking_commits:,} of them with {done.claims:,} claims")
+        task = bar.add_task("commits", total=None)
+        if mine:
+            if since or limit:
+                raise ConfigError("--mine reads the whole mainline", hint="leave --since and --limit out")
+            if RepositoryMiner(repo).is_shallow:
+                err.print("warning: a shallow clone; what is older seems to come from its oldest commit")
+            done = replay_mined(
+                repo,
+                choice,
+                processes=processes,
+                progress=lambda n, of: bar.update(task, completed=n, total=of),
+            )
+        else:
+            history, start = GitHistory(repo), _moment(since) if since else None
+            bar.update(task, total=history.count(since=start, limit=limit))
+            slots = load_yaml(schema, SlotSchema).value
+            done = replay_repository(
+                history, slots, choice, since=start, limit=limit, progress=lambda: bar.advance(task)
+            )
+    if mine and check:
+        found = check_head(repo, done.memory)
+        out.print(f"{found.agree:,} facts of HEAD agree, {len(found.differences):,} differ", highlight=False)
+        out.print("\n".join(found.differences[:50]), markup=False, highlight=False)
+        raise typer.Exit(1 if found.differences else 0)
+    text = explain(done.memory, parse_key(why)) if why else render(done.memory, budget=budget, only=show)
+    out.print(text, markup=False, highlight=False, end="")
+    err.print(f"{done.commits:,} commits, {done.speaking_commits:,} of them speaking; {done.claims:,} claims")
 
 
 @bench_app.command("loop")

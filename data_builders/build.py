@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from data_builders.examples import Example, Source, read_examples, trajectory_examples
+from data_builders.examples import Example, Source, examples, read_examples
+from data_builders.gold import gold_cases
 from data_builders.scenarios import Family, Vocabulary, generate
 from data_builders.splits import Fold, leave_one_out
 from data_builders.trajectory import Trajectory
@@ -82,24 +83,24 @@ def build_data(
     """
     if out.exists():
         raise InputError("this exists already and is not written over", file=out, hint="choose another place")
-    examples: list[Example] = []
+    rows: list[Example] = []
     for trajectory in trajectories:
         progress(f"trajectory {trajectory.name}")
-        examples += trajectory_examples(trajectory, Source.TRAJECTORY)
+        rows += examples(gold_cases(trajectory), Source.TRAJECTORY, trajectory.name)
     progress("synthetic scenarios")
     for scenario in scenarios(config.synthetic, seed=seed, vocabulary=vocabulary):
-        examples += trajectory_examples(scenario, Source.SYNTHETIC)
+        rows += examples(gold_cases(scenario), Source.SYNTHETIC, scenario.name)
     progress("splits and leak check")
-    folds = leave_one_out(examples, near_duplicate=config.near_duplicate)
+    folds = leave_one_out(rows, near_duplicate=config.near_duplicate)
     with new_folder(out) as draft:
-        _write_rows(draft, examples)
+        _write_rows(draft, rows)
         _write_folds(draft, folds)
         manifest = Manifest(
             config=config,
             seed=seed,
             prompt_version=PROMPT_VERSION,
-            examples=len(examples),
-            counts=_counts(examples),
+            examples=len(rows),
+            counts=_counts(rows),
             folds={
                 f.holdout: {"train": len(f.train), "test": len(f.test), "withheld": f.withheld} for f in folds
             },
@@ -120,12 +121,11 @@ def verify_data(folder: Path, *, near_duplicate: float) -> list[Fold]:
     return leave_one_out(rows, near_duplicate=near_duplicate)
 
 
-def _write_rows(draft: Path, examples: Sequence[Example]) -> None:
-    for source in Source:
-        for operator in sorted({e.operator for e in examples}):
-            rows = [e for e in examples if e.source is source and e.operator == operator]
-            lines = "".join(f"{row.json_line()}\n" for row in rows)
-            (draft / f"{source.value}-{operator}.jsonl").write_text(lines, encoding="utf-8")
+def _write_rows(draft: Path, rows: Sequence[Example]) -> None:
+    for source, operator in sorted({(row.source, row.operator) for row in rows}):
+        lines = [row.json_line() for row in rows if (row.source, row.operator) == (source, operator)]
+        path = draft / f"{source.value}-{operator}.jsonl"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _write_folds(draft: Path, folds: Sequence[Fold]) -> None:
@@ -134,8 +134,8 @@ def _write_folds(draft: Path, folds: Sequence[Fold]) -> None:
         write_json(draft / "splits" / f"{fold.holdout}.json", asdict(fold))
 
 
-def _counts(examples: Sequence[Example]) -> dict[str, int]:
-    return dict(sorted(Counter(f"{e.source.value} {e.operator}" for e in examples).items()))
+def _counts(rows: Sequence[Example]) -> dict[str, int]:
+    return dict(sorted(Counter(f"{row.source.value} {row.operator}" for row in rows).items()))
 
 
 def _file_hashes(draft: Path) -> dict[str, str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from data_builders.gold import gold_cases
-from data_builders.trajectory import Trajectory
+from data_builders.gold import GoldCases
 from operators.claims import StateClaim, content_hash
 from operators.errors import InputError
 from operators.normal import CLOSED_FORMS, normal_text
@@ -30,6 +29,7 @@ from operators.schema import SlotSchema
 class Source(StrEnum):
     TRAJECTORY = "trajectory"
     SYNTHETIC = "synthetic"
+    MINED = "mined"
 
 
 class Example(BaseModel):
@@ -56,25 +56,25 @@ class Example(BaseModel):
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
 
 
-def trajectory_examples(trajectory: Trajectory, source: Source) -> Iterator[Example]:
-    """Every extract-state, compare-claims and update-memory row of a trajectory, in its order."""
-    schema, cases = trajectory.slot_schema, gold_cases(trajectory)
+def examples(cases: GoldCases, source: Source, origin: str) -> Iterator[Example]:
+    """Every extract-state, compare-claims and update-memory row of one origin's cases, in order."""
+    schema = cases.schema
     for extract in cases.extract:
         yield _example(
-            "extract-state", source, trajectory, extract.case_id,
-            extract_messages(extract.note, schema), extract_completion(extract.gold),
+            "extract-state", source, origin, extract.case_id, extract.schema,
+            extract_messages(extract.note, extract.schema), extract_completion(extract.gold),
             list(extract.gold), note=extract.note.text,
             commits=[extract.note.git_commit] if extract.note.git_commit else [],
         )  # fmt: skip
     for compare in cases.compare:
         yield _example(
-            "compare-claims", source, trajectory, compare.case_id,
+            "compare-claims", source, origin, compare.case_id, schema,
             compare_messages(compare.incumbent, compare.incoming, schema), compare_completion(compare.gold),
             [compare.incumbent, compare.incoming],
         )  # fmt: skip
     for update in cases.update:
         yield _example(
-            "update-memory", source, trajectory, update.case_id,
+            "update-memory", source, origin, update.case_id, schema,
             update_messages(update.items, update.incoming, schema),
             update_completion(update.action, update.target, update.items),
             [update.incoming, *(item.claim for item in update.items)],
@@ -95,8 +95,9 @@ def read_examples(path: Path) -> Iterator[Example]:
 def _example(
     operator: str,
     source: Source,
-    trajectory: Trajectory,
+    origin: str,
     case: str,
+    schema: SlotSchema,
     prompt: list[Message],
     answer: str,
     claims: list[StateClaim],
@@ -105,12 +106,12 @@ def _example(
     commits: list[str] | None = None,
 ) -> Example:
     completion: list[Message] = [{"role": "assistant", "content": answer}]
-    values = {value for claim in claims for value in _open_values(claim, trajectory.slot_schema)}
+    values = {value for claim in claims for value in _open_values(claim, schema)}
     return Example(
-        id=content_hash(operator, PROMPT_VERSION, prompt, completion, trajectory.name, case),
+        id=content_hash(operator, PROMPT_VERSION, prompt, completion, origin, case),
         operator=operator,
         source=source,
-        origin=trajectory.name,
+        origin=origin,
         case=case,
         prompt_version=PROMPT_VERSION,
         prompt=prompt,

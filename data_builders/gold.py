@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from data_builders.trajectory import Change, GoldClaim, Session, Trajectory
 from operators.claims import Action, Comparison, Key, MemoryItem, Note, Relation, StateClaim, Winner
 from operators.items import LiveItems
-from operators.schema import Cardinality
+from operators.schema import Cardinality, SlotSchema
 from operators.status import Status
 
 COMPARISONS: dict[Change, Comparison] = {
@@ -33,8 +33,11 @@ Place = tuple[Key, str]
 
 @dataclass(frozen=True, slots=True)
 class ExtractCase:
+    """A note with the pairs it may speak of and the claims it makes."""
+
     case_id: str
     note: Note
+    schema: SlotSchema
     gold: tuple[StateClaim, ...]
 
 
@@ -59,8 +62,9 @@ class UpdateCase:
 
 @dataclass(frozen=True, slots=True)
 class GoldCases:
-    """Every example a trajectory gives, in its order."""
+    """Every example of one holdout, in order; `schema` is that of the compare and update cases."""
 
+    schema: SlotSchema
     extract: tuple[ExtractCase, ...]
     compare: tuple[CompareCase, ...]
     update: tuple[UpdateCase, ...]
@@ -121,7 +125,8 @@ def gold_cases(trajectory: Trajectory) -> GoldCases:
     for session, claims in _walk(trajectory):
         case_id = f"{trajectory.name}/{session.id}"
         note = session.as_note(trajectory.name)
-        extract.append(ExtractCase(f"{case_id}/extract", note, tuple(claim for _, claim in claims)))
+        gold_claims = tuple(claim for _, claim in claims)
+        extract.append(ExtractCase(f"{case_id}/extract", note, trajectory.slot_schema, gold_claims))
         for number, (gold, claim) in enumerate(claims):
             where = f"{case_id}/{number}"
             line = history.lines.get(history.place(gold), _Line())
@@ -135,7 +140,7 @@ def gold_cases(trajectory: Trajectory) -> GoldCases:
             latest[gold.entity] = claim
         for gold, claim in claims:
             history.advance(gold, claim)
-    return GoldCases(tuple(extract), tuple(compare), tuple(update))
+    return GoldCases(trajectory.slot_schema, tuple(extract), tuple(compare), tuple(update))
 
 
 def gold_states(trajectory: Trajectory) -> list[GoldState]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from data_builders.gold import GoldCases, gold_cases
+from data_builders.mining.dataset import mined_cases, mined_repositories
 from data_builders.trajectory import Trajectory
 from eval.metrics import extract_score
 from eval.replay import ReplayResult, replay
@@ -33,14 +35,20 @@ class Row:
 
 def run_holdout(trajectory: Trajectory, choice: OperatorChoice) -> list[Row]:
     """Every row of one holdout; what the choice was trained on is the caller's to know (rules: nothing)."""
-    operators = build_operators(choice, trajectory.slot_schema)
-    cases = gold_cases(trajectory)
-    rows = _extract_rows(trajectory, cases, operators)
-    rows += _compare_rows(trajectory, cases, operators)
-    rows += _update_rows(trajectory, cases, operators)
+    rows = run_cases(trajectory.name, gold_cases(trajectory), choice)
     rows += _replay_rows(trajectory.name, replay(trajectory, choice), "")
     rows += _replay_rows(trajectory.name, replay(trajectory, choice, gold_claims=True), "_given_claims")
     return rows
+
+
+def run_cases(holdout: str, cases: GoldCases, choice: OperatorChoice) -> list[Row]:
+    """The rows of the three operators on one holdout's cases."""
+    operators = build_operators(choice, cases.schema)
+    return [
+        *_extract_rows(holdout, cases, operators),
+        *_compare_rows(holdout, cases, operators),
+        *_update_rows(holdout, cases, operators),
+    ]
 
 
 def run_loo(
@@ -57,9 +65,28 @@ def run_loo(
     return rows
 
 
-def _extract_rows(trajectory: Trajectory, cases: GoldCases, operators: OperatorSet) -> list[Row]:
-    schema, rows = trajectory.slot_schema, []
+def run_mined(
+    folder: Path,
+    choice: OperatorChoice,
+    *,
+    sample: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Row]:
+    """Each mined repository as a holdout: operators by example; there is no hand-written state to replay.
+
+    Raises: InputError when the folder holds no mined repository.
+    """
+    rows: list[Row] = []
+    for repository in mined_repositories(folder):
+        progress(repository.name)
+        rows += run_cases(repository.name, mined_cases(repository, sample=sample), choice)
+    return rows
+
+
+def _extract_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> list[Row]:
+    rows = []
     for case in cases.extract:
+        schema = case.schema
         outcome = operators.extract.extract(case.note, schema)
         claims = [schema.canonical(claim) for claim in outcome.value or []]
         score = extract_score(claims, case.gold, schema)
@@ -70,11 +97,11 @@ def _extract_rows(trajectory: Trajectory, cases: GoldCases, operators: OperatorS
         }
         # Without an answer nothing was extracted; that is wrong even where nothing was to be found.
         worth = score.claim_f1 if outcome.value is not None else 0.0
-        rows.append(Row(trajectory.name, "extract", case.case_id, outcome.kind.value, worth, detail))
+        rows.append(Row(holdout, "extract", case.case_id, outcome.kind.value, worth, detail))
     return rows
 
 
-def _compare_rows(trajectory: Trajectory, cases: GoldCases, operators: OperatorSet) -> list[Row]:
+def _compare_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> list[Row]:
     rows = []
     for case in cases.compare:
         outcome = operators.compare.compare(case.incumbent, case.incoming)
@@ -84,11 +111,11 @@ def _compare_rows(trajectory: Trajectory, cases: GoldCases, operators: OperatorS
             "predicted": [got.relation.value, got.winner.value] if got else None,
         }
         right = float(got == case.gold)
-        rows.append(Row(trajectory.name, "compare", case.case_id, outcome.kind.value, right, detail))
+        rows.append(Row(holdout, "compare", case.case_id, outcome.kind.value, right, detail))
     return rows
 
 
-def _update_rows(trajectory: Trajectory, cases: GoldCases, operators: OperatorSet) -> list[Row]:
+def _update_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> list[Row]:
     rows = []
     for case in cases.update:
         outcome = operators.update.update(case.items, case.incoming)
@@ -98,7 +125,7 @@ def _update_rows(trajectory: Trajectory, cases: GoldCases, operators: OperatorSe
             "predicted": [got.action.value, got.target] if got else None,
         }
         right = float(got is not None and (got.action, got.target) == (case.action, case.target))
-        rows.append(Row(trajectory.name, "update", case.case_id, outcome.kind.value, right, detail))
+        rows.append(Row(holdout, "update", case.case_id, outcome.kind.value, right, detail))
     return rows
 
 

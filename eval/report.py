@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
 
+from data_builders.mining.align import Alignment
 from eval.loo import EXAMPLE_STEPS, STEPS, Row, outcome_counts
 from eval.metrics import mean
 from eval.stats import McNemar, bootstrap, mcnemar
@@ -105,6 +106,23 @@ def loo_table(summary: Summary) -> Table:
     table.add_row("mean", str(sum(h["n"] for h in holdouts)), *(_shown(averaged.get(c)) for c in columns))
     intervals = averaged["intervals"]
     table.add_row("95 % CI", "", *(_span(intervals.get(c)) for c in columns))
+    return table
+
+
+def mined_table(manifest: Mapping[str, object]) -> Table:
+    """What `data mine` found, by repository and miner: stated, named and silent transitions."""
+    table = Table(title="Mined transitions by what the commit message says of them")
+    for name in ("repository", "miner", *(kind.value for kind in Alignment)):
+        table.add_column(name, justify="left" if name in ("repository", "miner") else "right")
+    repositories = manifest["repositories"]
+    assert isinstance(repositories, dict)
+    for name, counts in repositories.items():
+        for miner, found in counts["by_miner"].items():
+            table.add_row(name, miner, *(f"{found.get(kind.value, 0):,}" for kind in Alignment))
+        total = [sum(f.get(kind.value, 0) for f in counts["by_miner"].values()) for kind in Alignment]
+        notes = f"{counts['notes']:,} notes, {counts['negatives']:,} of them negative"
+        head = f"{counts['commits']:,} commits, {notes}"
+        table.add_row(name, f"[bold]{head}", *(f"[bold]{number:,}" for number in total), end_section=True)
     return table
 
 

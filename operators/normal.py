@@ -54,7 +54,7 @@ def normal_value(text: str, form: Form, names: Mapping[str, tuple[str, ...]]) ->
                 return name
         return plain
     if form is Form.VERSION:
-        return re.sub(r"^(?:version |v)(?=\d)", "", plain)
+        return re.sub(r"^(?:version |[\^~=<>!\s])*v?(?=\d)", "", plain)
     if form is Form.NUMBER:
         match = re.fullmatch(r"([+-]?[\d,_]*\.?\d+)\s*([a-z%]*)", plain)
         if match:

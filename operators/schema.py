@@ -26,7 +26,7 @@ class _Frozen(BaseModel):
 class Slot(_Frozen):
     """One property of an entity. `values` names an enum's values and their aliases."""
 
-    slot: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    slot: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
     about: str = ""
     aliases: tuple[str, ...] = ()
     form: Form = Form.TEXT
@@ -48,7 +48,7 @@ class Slot(_Frozen):
 class Entity(_Frozen):
     """A thing that has state."""
 
-    entity: str = Field(pattern=r"^[a-z][a-z0-9_./-]*$")
+    entity: str = Field(pattern=r"^\S+$")
     about: str = ""
     aliases: tuple[str, ...] = ()
     slots: tuple[Slot, ...] = Field(min_length=1)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 
+from rapidfuzz import process
+
 from operators.claims import ANY_SCOPE, Finding, Key, MemoryItem, StateClaim
+from operators.errors import InputError
 from operators.evidence import EvidenceType
 from operators.status import Status
 from pipeline.memory import Memory, Version
@@ -22,8 +25,8 @@ SECTIONS = ("Current state", "Contested", "Transitions", "Findings")
 _CREDIT = rf"\((?:{'|'.join([*EvidenceType, *Status])}), \d{{4}}-\d\d-\d\d.*\)"
 _OURS = re.compile(
     rf"^[\s>]*(?:# LatticeMind memory|## (?:{'|'.join(SECTIONS)})|### (?:everywhere|(?:branch|env) .*)"
-    rf"|(?:(?:everywhere|(?:branch|env) [^:]*): )?- [a-z][\w./@*-]*: .*{_CREDIT}"
-    r"|Nothing is known yet\.|\.\.\. \d+ more lines?)\s*$"
+    rf"|(?:(?:everywhere|(?:branch|env) [^:]*): )?- \S+: .*{_CREDIT}"
+    r"|Nothing is known .*|\.\.\. \d+ more lines?)\s*$"
 )
 
 
@@ -37,16 +40,18 @@ class Line:
     when: datetime
 
 
-def render(memory: Memory, *, budget: int | None = None) -> str:
-    """The whole memory as Markdown of at most `budget` characters (None: no limit).
+def render(memory: Memory, *, budget: int | None = None, only: str | None = None) -> str:
+    """The memory as Markdown of at most `budget` characters (None: no limit).
+
+    `only` keeps the lines that hold this text.
 
     Over budget, the lines of one entity are joined, then transitions go, oldest first, then contested
     claims, then findings, and the current state last; what was left out is counted. An empty memory is a
     document that says so.
     """
-    lines = memory_lines(memory)
+    lines = [line for line in memory_lines(memory) if only is None or only in line.text]
     if not lines:
-        return f"{HEADER}\nNothing is known yet.\n"
+        return f"{HEADER}\nNothing is known{f' of {only!r}' if only else ' yet'}.\n"
     text = _document(lines, 0)
     if budget is None or len(text) <= budget:
         return text
@@ -84,6 +89,32 @@ def memory_lines(memory: Memory) -> list[Line]:
     transitions.sort(key=lambda line: (line.when, line.text))
     current.sort(key=lambda line: (line.scope != "everywhere", line.scope))
     return current + contested + transitions + _finding_lines(memory)
+
+
+def explain(memory: Memory, key: Key) -> str:
+    """Why a key is what it is: every value it had or was said to have, with its evidence and reason.
+
+    Raises: InputError for a key of which the memory knows nothing.
+    """
+    versions = memory.versions(key)
+    if not versions:
+        near = process.extract(str(key), [str(known) for known in memory.known_keys()], limit=3)
+        hint = f"near it: {', '.join(name for name, _, _ in near)}" if near else "the memory is empty"
+        raise InputError(f"nothing is known of {key}", hint=hint)
+    lines = [f"{key}"]
+    for version in sorted(versions, key=lambda v: (v.item.first_seen, v.item.item_id)):
+        item = version.item
+        lines.append(f"- {item_value(item)}: {item.status.value} ({item.reason})")
+        lines += [f"    {_credit(claim)} from {claim.evidence.source}" for claim in version.claims]
+    return "\n".join(lines) + "\n"
+
+
+def parse_key(text: str) -> Key:
+    """`entity.slot` or `entity.slot@branch/env`. Raises: InputError."""
+    match = re.fullmatch(r"(\S+)\.([\w-]+)(?:@(\S+)/(\S+))?", text)
+    if match is None:
+        raise InputError(f"{text!r} is no key", hint="write entity.slot or entity.slot@branch/env")
+    return Key(match[1], match[2], match[3] or ANY_SCOPE, match[4] or ANY_SCOPE)
 
 
 def is_rendered(line: str) -> bool:

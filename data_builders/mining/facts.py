@@ -56,7 +56,7 @@ class Miner(Protocol):
         """Every slot the miner fills, with the words a text may use for it."""
 
     def wants(self, path: str) -> bool:
-        """Whether the miner reads a file of that path (with `/`, relative to the root); decided by path alone."""
+        """Whether the miner reads a file of that path (`/`-separated, from the root)."""
 
     def read(self, path: str, text: str) -> Sequence[Fact]:
         """The facts of a file, in its order. Raises: UnreadableError."""

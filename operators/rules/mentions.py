@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from operators.claims import ANY_SCOPE
 from operators.schema import Entity, Slot, SlotSchema
@@ -37,6 +38,12 @@ class NameMatcher:
         choices = "|".join(r"[\s_-]+".join(map(re.escape, parts)) for parts in words if any(parts))
         self._pattern = re.compile(rf"(?<![\w])(?:{choices})(?:e?s)?(?![\w])", re.IGNORECASE)
 
+    @staticmethod
+    @lru_cache(maxsize=1 << 14)
+    def of(names: tuple[str, ...]) -> NameMatcher:
+        """The matcher for these names; equal names share one."""
+        return NameMatcher(names)
+
     def find(self, text: str) -> list[Mention]:
         return [Mention(m.start(), m.end()) for m in self._pattern.finditer(text)]
 
@@ -62,17 +69,17 @@ class SchemaIndex:
         owners: dict[str, int] = {}
         for _, slot in schema.pairs():
             owners[slot.slot] = owners.get(slot.slot, 0) + 1
-        entity_names = {e.entity: NameMatcher(e.names) for e in schema.entities}
+        entity_names = {e.entity: NameMatcher.of(e.names) for e in schema.entities}
         self.targets = tuple(
             Target(
-                entity, slot, entity_names[entity.entity], NameMatcher(slot.names),
-                {name: NameMatcher((name, *aliases)) for name, aliases in slot.values.items()},
+                entity, slot, entity_names[entity.entity], NameMatcher.of(slot.names),
+                {name: NameMatcher.of((name, *aliases)) for name, aliases in slot.values.items()},
                 only_slot=len(entity.slots) == 1, unique_slot=owners[slot.slot] == 1,
             )
             for entity, slot in schema.pairs()
         )  # fmt: skip
-        self._branches = {name: NameMatcher((name, *aliases)) for name, aliases in schema.branches.items()}
-        self._envs = {name: NameMatcher((name, *aliases)) for name, aliases in schema.envs.items()}
+        self._branches = {name: NameMatcher.of((name, *aliases)) for name, aliases in schema.branches.items()}
+        self._envs = {name: NameMatcher.of((name, *aliases)) for name, aliases in schema.envs.items()}
 
     def branch(self, text: str) -> str:
         """The branch a sentence speaks of: a known one, else one it calls a branch, else `*`."""

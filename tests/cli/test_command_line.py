@@ -162,7 +162,7 @@ def test_a_repository_replays_into_a_memory(repository: Path, tmp_path: Path) ->
     assert "python.minimum_version: 3.11 (code-change, 2025-10-13" in done.stdout
     assert "python.minimum_version: 3.9 -> 3.11" in done.stdout
     assert "ci.provider: github-actions" in done.stdout
-    assert "4 commits, 3 of them with 3 claims" in done.stderr
+    assert "4 commits, 3 of them speaking; 3 claims" in done.stderr
     assert files_in(repository) == before
 
 

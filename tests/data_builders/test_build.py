@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from data_builders.build import DataConfig, Manifest, SyntheticConfig, build_data, verify_data
-from data_builders.examples import Example, Source, read_examples, trajectory_examples
+from data_builders.examples import Example, Source, read_examples
+from data_builders.examples import examples as rows_of
+from data_builders.gold import gold_cases
 from data_builders.scenarios import load_vocabulary
 from data_builders.splits import find_leaks, leave_one_out
 from data_builders.trajectory import Trajectory, load_trajectories
@@ -29,7 +31,7 @@ def built(out: Path, seed: int = 7, trajectories: Path = FOLDER) -> Manifest:
 
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
-    return [e for t in load_trajectories(FOLDER) for e in trajectory_examples(t, Source.TRAJECTORY)]
+    return [e for t in load_trajectories(FOLDER) for e in rows_of(gold_cases(t), Source.TRAJECTORY, t.name)]
 
 
 def test_two_builds_of_a_seed_have_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
