@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from data_builders.examples import Example, Source, examples, read_examples
 from data_builders.gold import gold_cases
@@ -17,13 +17,10 @@ from data_builders.trajectory import Trajectory
 from operators.artefacts import environment, new_folder, sha256_of, write_json
 from operators.errors import InputError
 from operators.prompts import PROMPT_VERSION
+from operators.schema import FrozenModel
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SyntheticConfig(_Frozen):
+class SyntheticConfig(FrozenModel):
     """How many scenarios: `scenarios` for each family, each length and each noise mode."""
 
     scenarios: int = Field(ge=0)
@@ -31,14 +28,14 @@ class SyntheticConfig(_Frozen):
     long_noise: tuple[bool, ...] = Field(min_length=1)
 
 
-class DataConfig(_Frozen):
+class DataConfig(FrozenModel):
     """`near_duplicate` is the rapidfuzz ratio (0 to 100) from which two notes count as one."""
 
     near_duplicate: float = Field(gt=0, le=100)
     synthetic: SyntheticConfig
 
 
-class Manifest(_Frozen):
+class Manifest(FrozenModel):
     """What a build made, from what: equal manifests mean equal bytes."""
 
     config: DataConfig

@@ -112,7 +112,7 @@ class _History:
             line.support += 1
         else:
             line.holder, line.support = claim, 1
-            line.disputes.pop(self.normal(claim), None)
+            line.disputes.clear()  # they disputed what no longer holds
 
 
 def gold_cases(trajectory: Trajectory) -> GoldCases:

@@ -14,7 +14,7 @@ from operators.claims import ANY_SCOPE, Key, Note, StateClaim, UtcDatetime
 from operators.errors import InputError
 from operators.evidence import EvidenceType
 from operators.normal import CLOSED_FORMS, Form, normal_text
-from operators.schema import Cardinality, SlotSchema, _Frozen
+from operators.schema import Cardinality, FrozenModel, SlotSchema
 from operators.sources import Located, load_yaml
 
 
@@ -47,7 +47,7 @@ class QueryKind(StrEnum):
     STALE = "stale"
 
 
-class GoldClaim(_Frozen):
+class GoldClaim(FrozenModel):
     """A claim the note makes, and what history really did: the source of all gold."""
 
     entity: str
@@ -64,7 +64,7 @@ class GoldClaim(_Frozen):
         return Key(self.entity, self.slot, self.branch, self.env)
 
 
-class Session(_Frozen):
+class Session(FrozenModel):
     """One dated note. A commit session has a commit; a distractor has a trap instead.
 
     `subject` is the commit's real subject line; it is not written down but read from a clone.
@@ -100,7 +100,7 @@ class Session(_Frozen):
         )  # fmt: skip
 
 
-class Query(_Frozen):
+class Query(FrozenModel):
     """A question about the end of the trajectory, scored by tokens."""
 
     id: str = Field(min_length=1)
@@ -112,7 +112,7 @@ class Query(_Frozen):
     forbidden: tuple[str, ...] = ()
 
 
-class Trajectory(_Frozen):
+class Trajectory(FrozenModel):
     """A repository area's history, written down by hand from its real commits."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")

@@ -19,11 +19,13 @@ class Cardinality(StrEnum):
     MANY = "many"
 
 
-class _Frozen(BaseModel):
+class FrozenModel(BaseModel):
+    """A model that cannot be changed and takes no unknown field."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Slot(_Frozen):
+class Slot(FrozenModel):
     """One property of an entity. `values` names an enum's values and their aliases."""
 
     slot: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
@@ -45,7 +47,7 @@ class Slot(_Frozen):
         return (self.slot.replace("_", " "), *self.aliases)
 
 
-class Entity(_Frozen):
+class Entity(FrozenModel):
     """A thing that has state."""
 
     entity: str = Field(pattern=r"^\S+$")
@@ -58,7 +60,7 @@ class Entity(_Frozen):
         return (self.entity.replace("_", " "), *self.aliases)
 
 
-class SlotSchema(_Frozen):
+class SlotSchema(FrozenModel):
     """All entities with their slots, and the scopes that texts may name (`*` is always there)."""
 
     entities: tuple[Entity, ...] = Field(min_length=1)

@@ -50,9 +50,13 @@ class MemberState:
         return decision
 
     def _install(self, claim: StateClaim, normal: str | None, decision: Decision) -> None:
-        """The claim's value becomes current; all holders of other values are superseded."""
+        """The claim's value becomes current; every other live value is superseded.
+
+        What contested the old value goes with it: the claim is newer than all of it, and at least as strong as
+        the holder that it was too weak to replace.
+        """
         known = self.live.with_value(normal)
-        retired = [item for item in self.live.holders if item is not known]
+        retired = [item for item in self.live if item is not known]
         if known is not None:
             now = self._merge(known, claim, Status.CONFIRMED, decision.reason, holds=True)
         else:

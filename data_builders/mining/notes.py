@@ -16,7 +16,7 @@ from data_builders.mining.miners import MINERS
 from operators.claims import Action, Comparison, MemoryItem, Note, Relation, StateClaim, UtcDatetime, Winner
 from operators.evidence import Evidence, EvidenceType
 from operators.items import LiveItems
-from operators.schema import Cardinality, Entity, Slot, SlotSchema, _Frozen
+from operators.schema import Cardinality, Entity, FrozenModel, Slot, SlotSchema
 from operators.status import Status
 
 PAIRS_SHOWN = 16
@@ -29,7 +29,7 @@ CHAIN_KINDS = ("change", "change", "stale", "restated")
 _SLOT_WORDS = {slot: words for miner in MINERS for slot, words in miner.slots.items()}
 
 
-class MinedClaim(_Frozen):
+class MinedClaim(FrozenModel):
     """A stated transition: `value` is the span that gives it, None for a removal."""
 
     entity: str
@@ -40,7 +40,7 @@ class MinedClaim(_Frozen):
     family: str
 
 
-class MinedNote(_Frozen):
+class MinedNote(FrozenModel):
     """A scrubbed commit message with the pairs offered and the claims that the diff proves it to make."""
 
     id: str

@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from operators.normal import CLOSED_FORMS, Form, normal_text
-from operators.schema import Cardinality, Entity, Slot, _Frozen
+from operators.schema import Cardinality, Entity, FrozenModel, Slot
 from operators.sources import Located, load_yaml
 
 VOCABULARY = Path(__file__).resolve().parents[2] / "configs" / "scenarios" / "vocabulary.yaml"
@@ -86,7 +86,7 @@ class Shape(StrEnum):
     STALE_ENDED = "stale-ended"
 
 
-class Thing(_Frozen):
+class Thing(FrozenModel):
     """An entity that scenarios may cast."""
 
     entity: str = Field(pattern=r"^[a-z][a-z0-9_./-]*$")
@@ -94,7 +94,7 @@ class Thing(_Frozen):
     aliases: tuple[str, ...] = Field(min_length=2, max_length=3)
 
 
-class SlotRecipe(_Frozen):
+class SlotRecipe(FrozenModel):
     """A slot, the values it can take, and how people say that it has or gets one.
 
     `recipe` is composed of `parts`; `details` may follow a text value and make it more precise.
@@ -144,7 +144,7 @@ class SlotRecipe(_Frozen):
         return tuple(chosen)
 
 
-class Vocabulary(_Frozen):
+class Vocabulary(FrozenModel):
     """All words of the scenarios, as `configs/scenarios/vocabulary.yaml` holds them."""
 
     entities: tuple[Thing, ...]
