@@ -20,11 +20,15 @@ Decide = Callable[[LiveItems, StateClaim], Decision | None]
 
 @dataclass(slots=True)
 class Entry:
-    """An item with everything that stands behind it and, once superseded, what replaced it."""
+    """An item with everything that stands behind it and, once superseded, what replaced it.
+
+    `held` says whether it ever was the key's current value, rather than only contesting one.
+    """
 
     item: MemoryItem
     claims: list[StateClaim]
     successor: str | None = None
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ class MemberState:
         if known is None:
             self._keep(now)
             self.live.put(now, holds=True)
+        self.entries[now.item_id].held = True
 
     def _contest(self, claim: StateClaim, normal: str | None, decision: Decision) -> None:
         """The value is kept as contested; undecided, it stands beside the holders and contests them too."""

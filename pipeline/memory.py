@@ -23,11 +23,15 @@ def system_clock() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """An item with all its evidence and, once superseded, the id of its successor."""
+    """An item with all its evidence and, once superseded, the id of its successor.
+
+    `held` says whether it ever was the key's current value.
+    """
 
     item: MemoryItem
     claims: tuple[StateClaim, ...]
     successor: str | None
+    held: bool
 
 
 class Memory:
@@ -144,7 +148,7 @@ class Memory:
 
     def versions(self, key: Key) -> list[Version]:
         """Every item the key ever had, in fold order, with evidence and successor."""
-        return [Version(entry.item, tuple(entry.claims), entry.successor) for entry in self._entries(key)]
+        return [Version(e.item, tuple(e.claims), e.successor, e.held) for e in self._entries(key)]
 
     def state(self) -> dict[str, list[list[object]]]:
         """The whole projection as plain data: equal states are equal data."""

@@ -157,20 +157,15 @@ def _line(section: str, key: Key, text: str, item: MemoryItem) -> Line:
 
 
 def _transitions(key: Key, versions: list[Version]) -> list[Line]:
-    """One line for each change of the current value, from what to what."""
-    before = {v.successor: item_value(v.item) for v in versions if v.successor}
+    """One line for each value that ever was current, from what it took over."""
+    held = [version for version in versions if version.held]
+    before = {v.successor: item_value(v.item) for v in held if v.successor}
     found = []
-    for version in versions:
-        item = version.item
-        if item.status not in (Status.CONFIRMED, Status.SUPERSEDED) or version.item.item_id not in before:
-            continue
-        start = _became_current(version)
-        text = f"- {key}: {before[item.item_id]} -> {item_value(item)} ({_credit(start)})"
-        found.append(Line("Transitions", scope_name(key), text, start.timestamp))
-    first = next((v for v in versions if v.item.status in (Status.CONFIRMED, Status.SUPERSEDED)), None)
-    if first is not None and first.item.item_id not in before:
-        start = _became_current(first)
-        text = f"- {key}: first {item_value(first.item)} ({_credit(start)})"
+    for version in held:
+        start, item = _became_current(version), version.item
+        old = before.get(item.item_id)
+        came = f"{old} -> {item_value(item)}" if old is not None else f"first {item_value(item)}"
+        text = f"- {key}: {came} ({_credit(start)})"
         found.append(Line("Transitions", scope_name(key), text, start.timestamp))
     return found
 
