@@ -18,6 +18,7 @@ from rich.status import Status
 from data_builders.build import DataConfig, build_data, verify_data
 from data_builders.git_replay import GitHistory, with_repository
 from data_builders.mining.dataset import mine_repositories, origin_of
+from data_builders.mining.draw import draw_pairs
 from data_builders.mining.history import RepositoryMiner
 from data_builders.scenarios import load_vocabulary
 from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory
@@ -138,6 +139,19 @@ def data_mine(
             progress=advance,
         )  # fmt: skip
     _print_json(manifest) if as_json else out.print(mined_table(manifest))
+
+
+@data_app.command("draw")
+def data_draw(
+    folder: Annotated[Path, typer.Argument(help="A folder that `data mine` wrote.")],
+    per_family: Annotated[int, typer.Option(min=1, help="Pairs of each miner family.")] = 30,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 7,
+) -> None:
+    """Draw stated pairs at random, for a check by hand: id, claim, and the note it stands in."""
+    for pair in draw_pairs(folder, per_family=per_family, seed=seed):
+        claim = pair.claim
+        what = claim.value or f"removed {claim.retires or ''}".strip()
+        _print_json({"id": pair.id, "claim": f"{claim.entity}.{claim.slot} = {what}", "note": pair.note.text})
 
 
 @eval_app.command("loo")

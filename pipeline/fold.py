@@ -56,8 +56,8 @@ class MemberState:
     def _install(self, claim: StateClaim, normal: str | None, decision: Decision) -> None:
         """The claim's value becomes current; every other live value is superseded.
 
-        What contested the old value goes with it: the claim is newer than all of it, and at least as strong as
-        the holder that it was too weak to replace.
+        What contested the old value goes with it: the claim is newer than all of it, and at least as strong
+        as the holder that it was too weak to replace.
         """
         known = self.live.with_value(normal)
         retired = [item for item in self.live if item is not known]

@@ -47,13 +47,31 @@ _FILLER = re.compile(
     re.IGNORECASE,
 )
 """What may stand between a removal verb and the name of what is removed."""
-_ON = re.compile(r"\b(?:on|true|enabl(?:e[sd]?|ing)|activat(?:e[sd]?|ing)|turn(?:s|ed)? on)\b", re.IGNORECASE)
-_OFF = re.compile(
-    r"\b(?:off|false|disabl(?:e[sd]?|ing)|deactivat(?:e[sd]?|ing)|turn(?:s|ed)? off)\b", re.IGNORECASE
+_STATE = (
+    r"(?:(?:is|are|was|stays?|default(?:s|ed|ing)?(?: to)?|turn(?:s|ed|ing)?|switch(?:es|ed)?|set to|flag)\s+"
+    r"|[=:-]\s*)"
 )
+_ON = re.compile(
+    r"(?<![\w-])(?:true|enabl(?:e[sd]?|ing)|activat(?:e[sd]?|ing)|on by default)(?![\w-])"
+    rf"|{_STATE}on(?![\w-])",
+    re.IGNORECASE,
+)
+_OFF = re.compile(
+    r"(?<![\w-])(?:false|disabl(?:e[sd]?|ing)(?:-by-default)?|deactivat(?:e[sd]?|ing)|off by default)"
+    rf"(?![\w-])|{_STATE}off(?![\w-])",
+    re.IGNORECASE,
+)
+"""On and off as states: a preposition, or a part of a longer name, says neither."""
 _BACKWARDS = re.compile(
     r"\b(?:from|was|were|instead of|rather than|not|no longer|than)\s+\W?$", re.IGNORECASE
 )
+_WRAPPED = re.compile(r"(?m)^([^|\n]{50,})\n(?=[a-z`(](?![0-9a-f]{6,}\b))")
+_GIVEN = re.compile(
+    r"(?:\b(?:to|as|is|are|by|use[sd]?|now|set|add(?:s|ed|ing)?|containing|read|allow|in|into)\s+(?:an? )?\W?"
+    r"|[=:>(]\s*\W?|[`'\"])$",
+    re.IGNORECASE,
+)
+"""Right before a value that is a plain word: it is given, not just said."""
 _REVERT = re.compile(r"^\s*(?:this reverts|revert\b|reapply\b|reland\b)", re.IGNORECASE)
 _WORDS = frozenset(
     """the and for from with that this into use uses used new old add adds added fix fixes run runs test tests
@@ -66,8 +84,11 @@ _WORDS = frozenset(
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The message's lines, cut at full stops that end a sentence."""
-    for line in re.sub(r"\n(?![\n\s*•-])", " ", text).splitlines():
+    """The message's lines, cut at full stops that end a sentence.
+
+    A long line that goes on in lower case is wrapped prose; other line breaks separate (lists, tables).
+    """
+    for line in _WRAPPED.sub(r"\1 ", text).splitlines():
         yield from (part for part in re.split(r"(?<=[.!?])\s+(?=[A-Z`])|;\s+", line) if part.strip())
 
 
@@ -136,15 +157,24 @@ def _value_in(part: str, places: list[tuple[int, int]], transition: Transition) 
     """The span of the sentence that gives the new value, outside the name; None when it does not."""
     value = transition.after or ""
     if transition.form is Form.FLAG:
-        return _flag_in(part, value)
+        return _flag_in(_without(part, places), value)
     bare = _SPECIFIER.sub("", value) if transition.form is Form.VERSION else value
     if _is_weak(bare, transition.form):
         return None
     for start, end in _standing(part, bare):
         inside_name = any(a <= start and end <= b for a, b in places)
-        if not inside_name and not _BACKWARDS.search(part[:start]):
-            return part[start:end]
+        plain_word = re.fullmatch(r"[A-Za-z]+", bare) is not None
+        if inside_name or _BACKWARDS.search(part[:start]) or (plain_word and not _GIVEN.search(part[:start])):
+            continue
+        return part[start:end]
     return None
+
+
+def _without(part: str, places: list[tuple[int, int]]) -> str:
+    """The sentence with the names blanked out."""
+    for start, end in places:
+        part = part[:start] + "\N{BULLET}" * (end - start) + part[end:]
+    return part
 
 
 def _flag_in(part: str, value: str) -> str | None:

@@ -17,7 +17,7 @@ from data_builders.examples import Source, examples
 from data_builders.gold import GoldCases
 from data_builders.mining.align import Aligned, Alignment, align
 from data_builders.mining.history import MinedCommit, PlannedCommit, RepositoryMiner, Transition, mine_history
-from data_builders.mining.notes import MinedNote, chain_cases, chains, mined_note
+from data_builders.mining.notes import MAX_NOTE, MinedNote, chain_cases, chains, mined_note
 from data_builders.mining.scrub import scrub
 from operators.artefacts import environment, new_folder, sha256_of, write_json
 from operators.claims import content_hash
@@ -148,7 +148,7 @@ def _mine(
         progress(origin.name, len(fresh), len(todo))
     mined = _Mined(origin, [_placed(known.get(p.sha) or fresh[p.sha], p) for p in planned], {}, {})
     for commit in mined.commits:
-        text = scrub(commit.message)
+        text = scrub(commit.message)[:MAX_NOTE]
         mined.texts[commit.sha] = text
         mined.aligned[commit.sha] = align(text, commit.transitions)
     return mined

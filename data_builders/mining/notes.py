@@ -23,6 +23,8 @@ PAIRS_SHOWN = 16
 """Pairs in a mined note's schema: those it states, then others of its commit and of its repository."""
 
 MAX_NOTE = 2_000
+"""Characters of a scrubbed message that are searched and shown."""
+
 CHAIN_KINDS = ("change", "change", "stale", "restated")
 """What a chain case is made of, in turn: two real changes, then a made-up late note of each kind."""
 
@@ -94,7 +96,7 @@ def mined_note(
         sha=commit.sha,
         time=commit.time,
         by_bot=commit.by_bot,
-        text=text[:MAX_NOTE],
+        text=text,
         schema=schema_of(shown),
         claims=tuple(_claim(a) for a in stated),
     )

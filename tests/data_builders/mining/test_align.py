@@ -34,6 +34,13 @@ def change(
         ("Set MAX_RETRIES to 25", change("MAX_RETRIES", "10", "25", Form.NUMBER), "25"),
         ("Remove the react dependency", change("react", "17.0.1", None), None),
         ("Enable fast_mode by default", change("fast_mode", "off", "on", Form.FLAG), "on"),
+        (
+            "Add the disabled-by-default `fast_mode` feature",
+            change("fast_mode", None, "off", Form.FLAG),
+            "off",
+        ),
+        ("Introduce the default-on fast_mode flag", change("fast_mode", None, "on", Form.FLAG), "on"),
+        ("Set log_level to debug", change("log_level", "info", "debug", Form.NAME), "debug"),
         ("Turn off fast_mode", change("fast_mode", "on", "off", Form.FLAG), "off"),
         ("CI: test `python-version` 3.14 too", change("python-version", None, "3.14", many=True), "3.14"),
     ],
@@ -54,6 +61,9 @@ def test_a_sentence_that_names_the_thing_and_gives_the_value_states_it(
         ("Revert \"Bump react to 18.2.0\"", change("react", "17.0.1", "18.2.0")),
         ("Remove dead code around react", change("react", "17.0.1", None)),
         ("fast_mode: not enabled for now", change("fast_mode", "off", "on", Form.FLAG)),
+        ("Build fast_mode on top of the new core", change("fast_mode", "off", "on", Form.FLAG)),
+        ("Add a fast_mode switch to the disable-things command", change("fast_mode", "on", "off", Form.FLAG)),
+        ("log_level: print everything unknown", change("log_level", "info", "unknown", Form.NAME)),
         ("Enable or disable fast_mode", change("fast_mode", "off", "on", Form.FLAG)),
         ("MAX_RETRIES is 5 in step 3", change("MAX_RETRIES", "10", "3", Form.NUMBER)),
         ("Bump react to 18.2.0", change("react", "18.2.0", "18.2.0", moved=True)),
@@ -102,3 +112,11 @@ def test_scrubbing_takes_people_links_and_numbers_out_and_leaves_the_prose() -> 
     for gone in ("jane", "joe", "example.org", "#123", "#45", "https", "Signed-off"):
         assert gone not in text.lower()
     assert scrub("Signed-off-by: Jane <jane@example.org>") == ""
+
+
+def test_wrapped_prose_is_one_sentence_and_a_list_of_commits_is_not() -> None:
+    bump = change("react", "17.0.1", "18.2.0")
+    prose = "This raises the version that we ask for of react, which is now\npinned to 18.2.0 everywhere."
+    listed = "Squashed changes:\n9dc30f225 theme: use what react gives us since a while ago\n8dc30f226 Fix 18.2.0 links"
+    assert align(prose, [bump])[0].alignment is Alignment.STATED
+    assert align(listed, [bump])[0].alignment is Alignment.NAMED
