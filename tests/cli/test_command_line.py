@@ -210,3 +210,54 @@ def test_the_loop_benchmark_prints_a_ratio(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["claims"] == 20_000
     assert found["cost_ratio"] == pytest.approx(found["short_per_s"] / found["long_per_s"])
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    found = pygit2.init_repository(str(tmp_path / "web"))
+    for number, version in enumerate(("17.0.1", "18.2.0", "19.0.0"), 1):
+        text = json.dumps({"name": "app", "dependencies": {"react": version}}, indent=1)
+        (Path(found.workdir) / "package.json").write_text(text)
+        found.index.add("package.json")
+        commit(found, f"Bump react to {version}", number)
+    return tmp_path / "web"
+
+
+def test_a_mined_memory_shows_a_keys_history_and_equals_the_head(manifests: Path, tmp_path: Path) -> None:
+    before = files_in(manifests)
+    shown = run("replay", "--repo", str(manifests), "--mine", "--show", "react", cwd=tmp_path)
+    assert "- package.json#react.dependency: 19.0.0 (code-change" in shown.stdout, shown.stderr
+    assert "18.2.0 -> 19.0.0" in shown.stdout
+    why = run(
+        "replay", "--repo", str(manifests), "--mine", "--why", "package.json#react.dependency", cwd=tmp_path
+    )
+    assert [line.split(":")[0] for line in why.stdout.splitlines() if line.startswith("- ")] == [
+        "- 17.0.1", "- 18.2.0", "- 19.0.0",
+    ]  # fmt: skip
+    assert "from diff:" in why.stdout
+    checked = run("replay", "--repo", str(manifests), "--mine", "--check", cwd=tmp_path)
+    assert checked.returncode == 0
+    assert ", 0 differ" in checked.stdout
+    assert files_in(manifests) == before
+
+
+def test_an_unknown_key_names_near_ones_and_a_malformed_one_the_form(manifests: Path, tmp_path: Path) -> None:
+    asked = ["replay", "--repo", str(manifests), "--mine", "--why"]
+    assert "package.json#react.dependency" in refused(
+        run(*asked, "package.json#reakt.dependency", cwd=tmp_path)
+    )
+    assert "write entity.slot" in refused(run(*asked, "react", cwd=tmp_path))
+
+
+def test_mining_writes_a_folder_that_evaluates_and_draws(manifests: Path, tmp_path: Path) -> None:
+    done = run("data", "mine", "--repo", f"web={manifests}", "--out", "mined", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["repositories"]["web"]["stated"] == 3
+    assert "not written over" in refused(
+        run("data", "mine", "--repo", f"web={manifests}", "--out", "mined", cwd=tmp_path)
+    )
+    scored = json.loads(run("eval", "loo", "--mined", "mined", "--json", cwd=tmp_path).stdout)
+    assert [holdout["name"] for holdout in scored["holdouts"]] == ["web"]
+    one, two = (run("data", "draw", "mined", "--per-family", "2", cwd=tmp_path).stdout for _ in range(2))
+    assert one == two
+    assert one.count('"id"') == 2
