@@ -17,11 +17,11 @@ from rich.status import Status
 
 from data_builders.build import DataConfig, build_data, verify_data
 from data_builders.git_replay import GitHistory, with_repository
-from data_builders.mining.dataset import mine_repositories, origin_of
+from data_builders.mining.dataset import mine_repositories, mined_repositories, origin_of
 from data_builders.mining.draw import draw_pairs
 from data_builders.mining.history import RepositoryMiner
 from data_builders.scenarios import load_vocabulary
-from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory
+from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory, trajectory_files
 from eval.bench.loop import run_loop_bench
 from eval.demo import run_demo
 from eval.loo import run_loo, run_mined
@@ -171,7 +171,11 @@ def eval_loo(
     """Hold each trajectory (or mined repository) out in turn: operators by example, the loop end to end."""
     choices = [parse_choice(text) for text in operators or ["rules"]]
     found = _read(trajectories, repo) if mined is None else ()
-    inputs = _hashes(trajectories) if mined is None else {"manifest.json": sha256_of(mined / "manifest.json")}
+    if mined is None:
+        inputs = _hashes(trajectories)
+    else:
+        mined_repositories(mined)
+        inputs = {"manifest.json": sha256_of(mined / "manifest.json")}
     done = []
     for choice in choices:
         with _status() as progress:
@@ -304,7 +308,7 @@ def _read(folder: Path, repo: Path | None) -> tuple[Trajectory, ...]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_of(path) for path in sorted(folder.glob("*.yaml"))}
+    return {path.name: sha256_of(path) for path in trajectory_files(folder)}
 
 
 def _moment(text: str) -> datetime:

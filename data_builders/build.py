@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -15,7 +17,7 @@ from data_builders.scenarios import Family, Vocabulary, generate
 from data_builders.splits import Fold, leave_one_out
 from data_builders.trajectory import Trajectory
 from operators.artefacts import environment, new_folder, sha256_of, write_json
-from operators.errors import InputError
+from operators.errors import InputError, LeakError
 from operators.prompts import PROMPT_VERSION
 from operators.schema import FrozenModel
 
@@ -112,10 +114,28 @@ def build_data(
 def verify_data(folder: Path, *, near_duplicate: float) -> list[Fold]:
     """Read the rows of a built folder back and repeat the leak check on what stands there.
 
-    Raises: InputError for a row that cannot be read, LeakError for a leak.
+    Raises: InputError for a folder that is none of ours, a row that cannot be read, or a file that is not as
+    it was written; LeakError for a leak, in the rows or in a split that was changed.
     """
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise InputError("no manifest.json here", file=folder, hint="give a folder that `data build` wrote")
     rows = [row for path in sorted(folder.glob("*.jsonl")) for row in read_examples(path)]
-    return leave_one_out(rows, near_duplicate=near_duplicate)
+    folds = leave_one_out(rows, near_duplicate=near_duplicate)
+    for fold in folds:
+        stored = folder / "splits" / f"{fold.holdout}.json"
+        if not stored.is_file() or _as_sets(json.loads(stored.read_text("utf-8"))) != _as_sets(asdict(fold)):
+            raise LeakError("this split is not the one its rows give", file=stored, hint="build again")
+    manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
+    for name, digest in manifest.files.items():
+        if not (folder / name).is_file() or sha256_of(folder / name) != digest:
+            raise InputError("this file is not as it was written", file=folder / name, hint="build again")
+    return folds
+
+
+def _as_sets(fold: dict[str, Any]) -> list[tuple[str, object]]:
+    """A split without the order of its ids."""
+    return sorted((key, sorted(ids) if key in ("train", "test") else ids) for key, ids in fold.items())
 
 
 def _write_rows(draft: Path, rows: Sequence[Example]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -14,7 +15,7 @@ from operators.claims import ANY_SCOPE, Key, Note, StateClaim, UtcDatetime
 from operators.errors import InputError
 from operators.evidence import EvidenceType
 from operators.normal import CLOSED_FORMS, Form, normal_text
-from operators.schema import Cardinality, FrozenModel, SlotSchema
+from operators.schema import Cardinality, FrozenModel, Slot, SlotSchema
 from operators.sources import Located, load_yaml
 
 
@@ -131,6 +132,13 @@ class Trajectory(FrozenModel):
         return ((session, gold) for session in self.sessions for gold in session.claims)
 
 
+class Holder(NamedTuple):
+    """The session whose claim holds a key, and the normal value."""
+
+    session: str
+    normal: str | None
+
+
 def load_trajectory(path: Path) -> Trajectory:
     """Read and check one trajectory file. Raises: InputError with file, line and field."""
     located = load_yaml(path, Trajectory)
@@ -140,12 +148,17 @@ def load_trajectory(path: Path) -> Trajectory:
     return located.value
 
 
+def trajectory_files(folder: Path) -> list[Path]:
+    """Every `*.yaml` and `*.yml` of a folder, by name."""
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+
+
 def load_trajectories(folder: Path) -> tuple[Trajectory, ...]:
-    """Every `*.yaml` of a folder, by name.
+    """Every trajectory of a folder, by file name.
 
     Raises: InputError if there is none, two share a name, or a commit stands in two of them.
     """
-    files = sorted(folder.glob("*.yaml"))
+    files = trajectory_files(folder)
     if not files:
         raise InputError("no *.yaml here", file=folder, hint="give a folder of trajectory files")
     trajectories: list[Trajectory] = []
@@ -192,7 +205,7 @@ def _check_sessions(located: Located[Trajectory]) -> None:
 def _check_changes(located: Located[Trajectory]) -> None:
     """Each claim fits the schema, stands in its note, and names the true holder of its key."""
     schema = located.value.slot_schema
-    holders: dict[tuple[Key, str], str] = {}
+    holders: dict[tuple[Key, str], Holder] = {}
     for number, session in enumerate(located.value.sessions):
         met: set[tuple[Key, str]] = set()
         for position, gold in enumerate(session.claims):
@@ -205,22 +218,45 @@ def _check_changes(located: Located[Trajectory]) -> None:
                 name = getattr(gold, scope)
                 if name != ANY_SCOPE and name not in names:
                     raise located.fault(f"unknown {scope} {name}", field, hint="name it under `schema`")
-            _check_value(located, session, gold, slot.form, field)
             many = slot.cardinality is Cardinality.MANY
+            _check_value(located, session, gold, slot, field)
             member = gold.retires or gold.value or ""
             where = (gold.key, schema.normal_of(gold.entity, gold.slot, member) if many else "")
             if where in met:
                 raise located.fault("a second claim on the same key in one session", field)
             met.add(where)
-            _check_against(located, session, gold, holders.get(where), field)
+            holder = holders.get(where)
+            _check_against(located, session, gold, holder, field)
+            normal = None if gold.value is None else schema.normal_of(gold.entity, gold.slot, gold.value)
+            if holder is not None:
+                _check_kept_or_changed(located, gold, slot.form, (holder.normal, normal), field)
             if gold.change not in (Change.RESTATES, Change.DISPUTES):
-                holders[where] = session.id
+                holders[where] = Holder(session.id, normal)
+
+
+def _check_kept_or_changed(
+    located: Located[Trajectory],
+    gold: GoldClaim,
+    form: Form,
+    values: tuple[str | None, str | None],
+    field: tuple[str | int, ...],
+) -> None:
+    """A restated value is the same (free text apart, where words may differ); any other change changes it."""
+    old, new = values
+    if gold.change is Change.RESTATES and old != new and form not in (Form.TEXT, Form.NAME):
+        raise located.fault(f"`restates`, yet {old!r} was held", (*field, "change"))
+    if gold.change not in (Change.RESTATES, Change.INTRODUCES) and old == new:
+        raise located.fault(f"`{gold.change}`, yet {old!r} was held already", (*field, "change"))
 
 
 def _check_value(
-    located: Located[Trajectory], session: Session, gold: GoldClaim, form: Form, field: tuple[str | int, ...]
+    located: Located[Trajectory], session: Session, gold: GoldClaim, slot: Slot, field: tuple[str | int, ...]
 ) -> None:
-    schema = located.value.slot_schema
+    schema, form = located.value.slot_schema, slot.form
+    if (gold.retires is not None or gold.value is None) and (
+        (slot.cardinality is Cardinality.MANY) != (gold.retires is not None)
+    ):
+        raise located.fault("`retires` names the member that goes, in a slot of many and only there", field)
     if (gold.value is None) != (gold.change is Change.REMOVES):
         raise located.fault("`removes` goes with value null, and only with it", field)
     if gold.retires is not None and gold.value is not None:
@@ -243,18 +279,18 @@ def _check_against(
     located: Located[Trajectory],
     session: Session,
     gold: GoldClaim,
-    holder: str | None,
+    holder: Holder | None,
     field: tuple[str | int, ...],
 ) -> None:
     if gold.change is Change.DISPUTES and session.trap is None:
         raise located.fault("only a distractor disputes", (*field, "change"))
     if gold.change is Change.INTRODUCES:
         if holder is not None:
-            raise located.fault(f"{gold.key} is held by {holder} already", (*field, "change"))
+            raise located.fault(f"{gold.key} is held by {holder.session} already", (*field, "change"))
         if gold.against is not None:
             raise located.fault("`introduces` meets nothing: leave `against` out", (*field, "against"))
-    elif gold.against != holder:
-        what = f"held by {holder}" if holder else "not held by any session yet"
+    elif holder is None or gold.against != holder.session:
+        what = f"held by {holder.session}" if holder else "not held by any session yet"
         raise located.fault(f"{gold.key} is {what}, not by {gold.against}", (*field, "against"))
 
 
@@ -267,15 +303,21 @@ def _check_queries(located: Located[Trajectory]) -> None:
         seen.add(query.id)
         if not query.required and not query.any_of:
             raise located.fault("no answer could be right or wrong: give required or any_of", field)
-        clash = [t for t in query.forbidden if any(contains(r, t) for r in query.required)]
+        wanted = (*query.required, *query.any_of)
+        clash = [t for t in query.forbidden if any(contains(r, t) for r in wanted)]
         if clash:
-            raise located.fault(f"{clash[0]!r} is forbidden, yet part of a required token", field)
+            raise located.fault(f"{clash[0]!r} is forbidden, yet part of a wanted token", field)
         readable = [t for t in query.required if contains(query.question, t)]
         if readable:
             raise located.fault(f"{readable[0]!r} can be read in the question", field)
 
 
 def contains(text: str, token: str) -> bool:
-    """Whether the token stands in the text as whole words, case and quotes apart."""
-    pattern = rf"(?<![a-z0-9]){re.escape(normal_text(token))}(?![a-z0-9])"
-    return re.search(pattern, normal_text(text)) is not None
+    """Whether the token stands in the text as whole words, case and quotes apart.
+
+    A number does not stand in a longer version (`1.2` in `1.2.0`) or in a date (`06` in `2026-01-06`).
+    """
+    plain = normal_text(token)
+    before = r"(?<![\w.])" + (r"(?<!\d-)" if plain[:1].isdigit() else "")
+    after = r"(?!\w|\.\d)" + (r"(?!-\d)" if plain[-1:].isdigit() else "")
+    return re.search(f"{before}{re.escape(plain)}{after}", normal_text(text)) is not None

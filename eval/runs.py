@@ -32,14 +32,22 @@ def save_run(rows: Sequence[Row], parent: Path, *, operators: str, inputs: dict[
 
 def load_run(folder: Path) -> tuple[str, list[Row]]:
     """The operators' name and the rows of a run. Raises: InputError with file and line."""
-    facts = folder / "run.json"
-    if not facts.is_file():
-        raise InputError("this is no run folder", file=folder, hint="give a folder that `eval loo` wrote")
-    rows = []
-    with (folder / "rows.jsonl").open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                rows.append(_ROW.validate_json(line))
-            except ValidationError as fault:
-                raise InputError("not a row of a run", file=folder / "rows.jsonl", line=number) from fault
-    return str(json.loads(facts.read_text(encoding="utf-8"))["operators"]), rows
+    try:
+        operators = str(json.loads((folder / "run.json").read_text(encoding="utf-8"))["operators"])
+        lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        hint = "give a folder that `eval loo` wrote"
+        raise InputError("this is no run folder", file=folder, hint=hint) from fault
+    rows: list[Row] = []
+    seen: set[tuple[str, str]] = set()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = _ROW.validate_json(line)
+        except ValidationError as fault:
+            raise InputError("not a row of a run", file=folder / "rows.jsonl", line=number) from fault
+        if not 0 <= row.score <= 1 or (row.step, row.example) in seen:
+            what = "a score is from 0 to 1" if not 0 <= row.score <= 1 else "this example was scored above"
+            raise InputError(what, file=folder / "rows.jsonl", line=number, hint="run the evaluation again")
+        seen.add((row.step, row.example))
+        rows.append(row)
+    return operators, rows

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from operators.evidence import Evidence, EvidenceType, as_utc
 from operators.status import Status
 
 ANY_SCOPE = "*"
-UtcDatetime = Annotated[AwareDatetime, AfterValidator(as_utc)]
+
+
+def _no_bare_number(value: object) -> object:
+    """`2026` is a slip of the pen, not seconds since 1970."""
+    if isinstance(value, int | float) or (isinstance(value, str) and re.fullmatch(r"[\d.+-]*", value)):
+        raise ValueError("a date has a day, a time and a zone, such as 2026-01-31T12:00:00+00:00")
+    return value
+
+
+UtcDatetime = Annotated[AwareDatetime, BeforeValidator(_no_bare_number), AfterValidator(as_utc)]
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode

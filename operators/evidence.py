@@ -51,5 +51,11 @@ class Evidence:
 
 
 def as_utc(moment: datetime) -> datetime:
-    """The same instant in UTC, so that equal instants are equal text."""
-    return moment.astimezone(UTC)
+    """The same instant in UTC, so that equal instants are equal text.
+
+    Raises: ValueError for an instant before year 1 or after year 9999.
+    """
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as fault:
+        raise ValueError("this instant has no UTC date") from fault

@@ -31,10 +31,10 @@ _ARTICLES = frozenset({"a", "an", "the"})
 
 @lru_cache(maxsize=1 << 16)
 def normal_text(text: str) -> str:
-    """Case, quotes, articles, white space and outer punctuation do not count."""
+    """Case, quotes, articles, white space and outer punctuation (but a leading dot) do not count."""
     words = re.sub(rf"[{_QUOTES}]", "", text.casefold()).split()
     kept = [word for word in words if word not in _ARTICLES] or words
-    return " ".join(kept).strip(" .,;:!?()[]")
+    return " ".join(kept).lstrip(" ,;:!?()[]").rstrip(" .,;:!?()[]")
 
 
 def normal_value(text: str, form: Form, names: Mapping[str, tuple[str, ...]]) -> str:

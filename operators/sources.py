@@ -98,6 +98,8 @@ def _refuse_bombs(text: str, path: Path) -> None:
         line = event.start_mark.line + 1 if event.start_mark else None
         if isinstance(event, yaml.AliasEvent):
             raise InputError("YAML aliases are not accepted", file=path, line=line, hint="write it out")
+        if getattr(event, "tag", None) is not None:
+            raise InputError("YAML tags are not accepted", file=path, line=line, hint="write plain values")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

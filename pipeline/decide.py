@@ -64,13 +64,27 @@ class Decider:
             self._verdicts[asked, seen] = decision
         return decision
 
-    def learn(self, rulings: Iterable[Ruling]) -> None:
-        """Take over verdicts from a log. Of two on the same sight, the one of the smaller hash holds."""
+    def learn(self, rulings: Iterable[Ruling]) -> bool:
+        """Take over verdicts from a log; whether any sight is judged otherwise now.
+
+        Of two verdicts on the same sight, the one of the smaller hash holds.
+        """
+        changed = False
         for ruling in rulings:
             place = (ruling.asked, ruling.seen)
             known = self._verdicts.get(place)
             if ruling.seen and (place not in self._verdicts or _hash(ruling.decision) < _hash(known)):
                 self._verdicts[place] = ruling.decision
+                changed = True
+        return changed
+
+    def verdicts(self) -> dict[tuple[str, str], Decision | None]:
+        """A copy of the verdict book."""
+        return dict(self._verdicts)
+
+    def restore(self, verdicts: dict[tuple[str, str], Decision | None]) -> None:
+        """Go back to an earlier verdict book."""
+        self._verdicts = verdicts
 
     @property
     def pending(self) -> list[Ruling | Failure]:

@@ -126,31 +126,35 @@ class MemberState:
 class KeyState:
     """All members of one key. A slot of cardinality one has the single member None."""
 
-    __slots__ = ("members", "schema")
+    __slots__ = ("blankets", "members", "schema")
 
     def __init__(self, schema: SlotSchema) -> None:
         self.schema = schema
         self.members: dict[str | None, MemberState] = {}
+        self.blankets: list[StateClaim] = []
 
     def apply(self, claim: StateClaim, decide: Decide) -> list[Decision | None]:
         """One step of the fold: the decisions taken, one for each member the claim touches.
 
-        In a slot of cardinality many, a removal that names no member touches every member there is
-        (none yet: nothing happens).
+        In a slot of cardinality many, a removal that names no member touches every member there is, and
+        later ones meet it when they first appear.
         """
         slot = self.schema.slot(claim.entity, claim.slot)
         normal = self.schema.normal(claim)
         if slot.cardinality is Cardinality.ONE:
-            return [self._member(None).apply(claim, normal, decide)]
+            return [self._member(None, decide).apply(claim, normal, decide)]
         if normal is None and claim.retires is None:
+            self.blankets.append(claim)
             return [member.apply(claim, None, decide) for member in self.members.values()]
         name = normal
         if claim.retires is not None:
             name = self.schema.normal_of(claim.entity, claim.slot, claim.retires)
-        return [self._member(name).apply(claim, normal, decide)]
+        return [self._member(name, decide).apply(claim, normal, decide)]
 
-    def _member(self, name: str | None) -> MemberState:
+    def _member(self, name: str | None, decide: Decide) -> MemberState:
         found = self.members.get(name)
         if found is None:
             found = self.members[name] = MemberState(name)
+            for blanket in self.blankets:
+                found.apply(blanket, None, decide)
         return found

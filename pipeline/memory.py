@@ -76,9 +76,11 @@ class Memory:
         Raises: SchemaError, OperatorFailure, IllegalTransition, RevisionConflict; the memory is as before.
         """
         fresh = self._fresh(claims)
-        self.decider.learn(verdicts)
+        book = self.decider.verdicts() if verdicts else None
         written = False
         try:
+            if self.decider.learn(verdicts):
+                self._refold_all()
             results = [(claim, self._project(claim)) for claim in fresh]
             entries: list[Note | StateClaim | Finding | Failure | Ruling] = []
             if note is not None and note.note_id not in self.notes:
@@ -92,6 +94,9 @@ class Memory:
             if not written:
                 self.decider.discard()
                 self._withdraw(fresh)
+                if book is not None:
+                    self.decider.restore(book)
+                    self._refold_all()
         self.decider.drain()
         self._revision += len(entries)
         if note is not None:
@@ -104,7 +109,6 @@ class Memory:
         """Take over another memory's log; what is known already is passed over. Raises: as `write`."""
         entries = [record.entry for record in records]
         rulings = [entry for entry in entries if isinstance(entry, Ruling)]
-        self.decider.learn(rulings)
         for note in (entry for entry in entries if isinstance(entry, Note)):
             self.write(note=note)
         self.write(
@@ -203,6 +207,10 @@ class Memory:
                 told = _told(decisions)
         self._states[key] = state
         return told
+
+    def _refold_all(self) -> None:
+        for key in self._claims:
+            self._refold(key)
 
     def _withdraw(self, claims: Iterable[StateClaim]) -> None:
         """Take claims of a failed write out again."""

@@ -32,12 +32,13 @@ _OURS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the document and where it belongs."""
+    """One line of the document and where it belongs; `count` is how many it stands for."""
 
     section: str
     scope: str
     text: str
     when: datetime
+    count: int = 1
 
 
 def render(memory: Memory, *, budget: int | None = None, only: str | None = None) -> str:
@@ -55,16 +56,28 @@ def render(memory: Memory, *, budget: int | None = None, only: str | None = None
     text = _document(lines, 0)
     if budget is None or len(text) <= budget:
         return text
-    lines = _joined(lines)
-    keep = sorted(lines, key=lambda line: (_PRIORITY[line.section], -line.when.timestamp()))
-    low, high = 0, len(keep)
-    while low < high:  # the largest prefix of `keep` that fits
-        middle = (low + high + 1) // 2
-        if len(_document(_in_order(keep[:middle], lines), len(lines) - middle)) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    return _document(_in_order(keep[:low], lines), len(lines) - low)[:budget]
+    lines = _joined(lines, budget // 4)
+    return _document(*_fitting(lines, budget))[:budget]
+
+
+def _fitting(lines: list[Line], budget: int) -> tuple[list[Line], int]:
+    """The lines that fit, the most needed first, in document order; and how many others there are."""
+    left = budget - len(HEADER) - len("\n... 999999 more lines\n")
+    headed: set[str] = set()
+    kept: set[int] = set()
+    order = sorted(
+        range(len(lines)), key=lambda i: (_PRIORITY[lines[i].section], -lines[i].when.timestamp(), i)
+    )
+    for i in order:
+        line = lines[i]
+        headings = {f"## {line.section}"}
+        headings |= {f"### {line.scope}"} if line.section == "Current state" else set()
+        cost = len(line.text) + 1 + sum(len(heading) + 1 for heading in headings - headed)
+        if cost <= left:
+            left -= cost
+            headed |= headings
+            kept.add(i)
+    return [lines[i] for i in sorted(kept)], sum(line.count for i, line in enumerate(lines) if i not in kept)
 
 
 _PRIORITY = {"Current state": 0, "Findings": 1, "Contested": 2, "Transitions": 3}
@@ -164,6 +177,8 @@ def _transitions(key: Key, versions: list[Version]) -> list[Line]:
     for version in held:
         start, item = _became_current(version), version.item
         old = before.get(item.item_id)
+        if old is None and item.normal is None:
+            continue  # what was never there cannot go
         came = f"{old} -> {item_value(item)}" if old is not None else f"first {item_value(item)}"
         text = f"- {key}: {came} ({_credit(start)})"
         found.append(Line("Transitions", scope_name(key), text, start.timestamp))
@@ -214,21 +229,18 @@ def _document(lines: list[Line], left_out: int) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _joined(lines: list[Line]) -> list[Line]:
-    """Current lines of one entity in one scope become one line: coupled slots stay together."""
-    current = [line for line in lines if line.section == "Current state"]
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in current:
-        entity = line.text[2:].split(":", 1)[0].rsplit(".", 1)[0]
-        groups.setdefault((line.scope, entity), []).append(line)
-    joined = []
-    for (scope, entity), group in groups.items():
-        texts = [line.text[2:].removeprefix(f"{entity}.") for line in group]
-        newest = max(line.when for line in group)
-        joined.append(Line("Current state", scope, f"- {entity}: {'; '.join(texts)}", newest))
+def _joined(lines: list[Line], longest: int) -> list[Line]:
+    """Current lines of one entity in one scope, put together up to so many characters a line."""
+    joined: list[Line] = []
+    entities: list[str] = []
+    for line in (line for line in lines if line.section == "Current state"):
+        entity = line.text[2:].split(": ", 1)[0].rsplit(".", 1)[0]
+        short = line.text[2:].removeprefix(f"{entity}.")
+        last = joined[-1] if joined else None
+        if last and entities[-1] == entity and last.scope == line.scope and len(last.text + short) < longest:
+            text, when = f"{last.text}; {short}", max(last.when, line.when)
+            joined[-1] = Line("Current state", line.scope, text, when, last.count + 1)
+        else:
+            joined.append(Line("Current state", line.scope, f"- {entity}: {short}", line.when))
+            entities.append(entity)
     return joined + [line for line in lines if line.section != "Current state"]
-
-
-def _in_order(kept: list[Line], lines: list[Line]) -> list[Line]:
-    chosen = {id(line) for line in kept}
-    return [line for line in lines if id(line) in chosen]

@@ -116,7 +116,7 @@ def read_commits(folder: Path) -> Iterator[MinedCommit]:
 def mined_repositories(folder: Path) -> list[Path]:
     """The repositories of a folder that `data mine` wrote, by name. Raises: InputError when there is none."""
     found = sorted(path.parent for path in folder.glob("*/notes.jsonl"))
-    if not found:
+    if not found or not (folder / "manifest.json").is_file():
         raise InputError("no mined repository here", file=folder, hint="give a folder that `data mine` wrote")
     return found
 

@@ -14,6 +14,8 @@ from operators.rules.wording import (
     ON,
     ON_AS_STATE,
     REMOVAL,
+    WINDOW,
+    is_negated,
     is_old_value,
     new_value_spans,
 )
@@ -21,8 +23,9 @@ from operators.schema import Cardinality
 
 _VERSION = re.compile(r"\bv?\d+(?:\.\d+)+(?:[-+.]?[a-z0-9]+)*\b|\b(?-i:v)\d+\b", re.IGNORECASE)
 _NUMBER = re.compile(
-    r"(?<![\w.#])\d[\d,_]*(?:\.\d+)?"
-    r"(?:\s?(?:ms|s|kb|mb|gb|kib|mib|gib|%|seconds?|minutes?|hours?|days?|bytes?))?\b",
+    r"(?<![\w.#])(?<!\d[-+])(?:(?<!\w)[-+])?\d[\d,_]*(?:\.\d+)?"
+    r"(?:\s?(?:[mµn]?s|secs?|mins?|hrs?|[kmg]i?b|[kmg]?hz|rpm|px|%|°?[cfk]|seconds?|minutes?|hours?|days?|weeks?"
+    r"|bytes?))?(?!\w)",
     re.IGNORECASE,
 )
 _IDENTIFIER = re.compile(
@@ -98,14 +101,15 @@ def _flag(text: str) -> str | None:
     """on or off: the last such word that is not the old state, turned round by a negation before it."""
     found: str | None = None
     for match in re.finditer(rf"{ON.pattern}|{OFF.pattern}", text, re.IGNORECASE):
+        before = text[max(0, match.start() - WINDOW) : match.start()]
         if match[0].lower() == "on" and not (
-            ON_AS_STATE.search(text[: match.start()]) or _ON_AS_STATE_AFTER.match(text[match.end() :])
+            ON_AS_STATE.search(before) or _ON_AS_STATE_AFTER.match(text[match.end() :])
         ):
             continue
-        if re.search(r"\bfrom\s+$", text[: match.start()], re.IGNORECASE):
+        if re.search(r"\bfrom\s+$", before, re.IGNORECASE):
             continue
         state = "on" if ON.fullmatch(match[0]) else "off"
-        window = text[max(0, match.start() - 25) : match.start()]
+        window = before[-25:]
         if NEGATION.search(window):
             state = "off" if state == "on" else "on"
         found = state
@@ -118,14 +122,16 @@ def _enum(text: str, target: Target, names: list[Mention]) -> str | None:
         (mention.start, -mention.end, name)
         for name, matcher in target.values.items()
         for mention in matcher.find(text)
-        if not _inside(mention, names) and not is_old_value(text, mention.start)
+        if not _inside(mention, names)
+        and not is_old_value(text, mention.start)
+        and not is_negated(text, mention.start)
     )
     if not places:
         return None
     for span in new_value_spans(text):
         for name, matcher in target.values.items():
             first = matcher.find(span)
-            if first and first[0].start <= 12 and not is_old_value(span, first[0].start):
+            if first and first[0].start <= 12 and name in {place[2] for place in places}:
                 return name
     return places[-1][2]
 
@@ -134,6 +140,8 @@ def _shaped(text: str, shape: re.Pattern[str], names: list[Mention]) -> str | No
     """The first value of that shape in the surest new-value stretch, else the only one in the sentence."""
     for span in new_value_spans(text):
         match = shape.search(span)
+        if match and _is_denied(text, span, match.start()):
+            continue
         if match and match.start() <= 12 and not _names_cover(text, match[0], names) and not _is_hash(match):
             return _group(match)
     rest = [
@@ -142,6 +150,7 @@ def _shaped(text: str, shape: re.Pattern[str], names: list[Mention]) -> str | No
         if not _inside(Mention(m.start(), m.end()), names)
         and not _is_hash(m)
         and not is_old_value(text, m.start())
+        and not is_negated(text, m.start())
         and any(abs(m.start() - name.end) <= NEAR or abs(name.start - m.end()) <= NEAR for name in names)
     ]
     return rest[0] if len(set(rest)) == 1 else None
@@ -150,10 +159,18 @@ def _shaped(text: str, shape: re.Pattern[str], names: list[Mention]) -> str | No
 def _free(text: str, names: list[Mention], *, limit: int) -> str | None:
     """A stretch of words after a change word, short enough for the form."""
     for span in new_value_spans(text):
+        if _is_denied(text, span, 0):
+            continue
         words = span.strip("`'\"").split()
         if len(words) <= limit and not _names_cover(text, span, names) and re.search(r"\w", span):
             return span.strip("`'\" ")
     return None
+
+
+def _is_denied(text: str, span: str, start: int) -> bool:
+    """Whether what stands at `start` of the span is an old or a denied value, in the span or before it."""
+    place = text.find(span)
+    return is_old_value(span, start) or is_negated(span, start) or (place >= 0 and is_negated(text, place))
 
 
 def _group(match: re.Match[str]) -> str:

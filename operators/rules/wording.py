@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterator
 
 MAX_SPAN_WORDS = 10
+MAX_SENTENCE = 1_000
+WINDOW = 60
+"""Characters before a value in which wording is looked for."""
 
 
 def _any_of(block: str) -> str:
@@ -27,12 +30,15 @@ _GUESS = _words(
     could / would / should we / someone should / may want / may be / may become / may have / may go
     i think / i believe / i guess / i suspect / i suppose / i wonder / not sure / unsure / unclear
     no idea / we plan / we hope / we intend / we may / we want / planned / planning / plans to
-    considering / proposal / proposed / proposes / rumou?rs? / hypothetical\\w* / wishlist / todo / tbd
-    if we / what if / whether / seems? to / seems? like / sounds like
+    considering / proposal / proposed / proposes / rumou?rs? / hypothetical\\w* / wishlist / todo
+    tbd / going to / next week / next month / next quarter / next sprint / next release
+    will (?!now\\b)\\w+ / we'll \\w+ / decided against / cancell?ed / abandoned / postponed / put off
+    failed to / refused to / called off / if we / what if / whether / seems? to / seems? like
+    sounds like
     """
 )
-HEDGE = re.compile(rf"\?\s*$|{_GUESS.pattern}", re.IGNORECASE)
-"""The sentence guesses, asks or plans: it states nothing."""
+HEDGE = re.compile(rf"\?\s*$|^revert\s+[\"“']|{_GUESS.pattern}", re.IGNORECASE)
+"""The sentence guesses, asks, plans, tells what failed, or quotes what it undoes: it states nothing."""
 
 STALE = _words(
     """
@@ -171,7 +177,7 @@ def sentences(text: str) -> Iterator[str]:
         bare = re.sub(r"^\s*(?:[-*•]|\d+[.)])\s+", "", line)
         for part in re.split(r"(?<=[.!?])[\"'”)]?\s+(?=[\"'“`(]?[A-Za-z0-9`])|;\s+", bare):
             if part.strip():
-                yield part.strip()
+                yield part.strip()[:MAX_SENTENCE]
 
 
 def new_value_spans(text: str) -> Iterator[str]:
@@ -182,7 +188,7 @@ def new_value_spans(text: str) -> Iterator[str]:
             if match.end() in seen:
                 continue
             seen.add(match.end())
-            rest = text[match.end() :]
+            rest = text[match.end() : match.end() + 4 * WINDOW]
             end = _SPAN_END.search(rest)
             span = rest[: end.start()] if end else rest.rstrip(".!")
             while _LEAD.match(span):
@@ -195,4 +201,13 @@ def new_value_spans(text: str) -> Iterator[str]:
 
 def is_old_value(text: str, start: int) -> bool:
     """Whether the words right before `start` say that what follows no longer holds."""
-    return _OLD_VALUE.search(text[:start]) is not None
+    return _OLD_VALUE.search(text[max(0, start - WINDOW) : start]) is not None
+
+
+def is_negated(text: str, start: int) -> bool:
+    """Whether the clause denies what stands at `start`: a negation before it with no turn in between."""
+    before = text[max(0, start - WINDOW) : start]
+    negations = list(NEGATION.finditer(before))
+    if not negations:
+        return False
+    return re.search(r"[,;:.]|\b(?:but|now|and|instead)\b", before[negations[-1].end() :]) is None

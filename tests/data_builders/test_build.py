@@ -128,3 +128,21 @@ def test_a_built_folder_is_checked_as_it_stands_on_disk(tmp_path: Path) -> None:
     path.write_text("{}\n")
     with pytest.raises(InputError, match="jsonl:1"):
         verify_data(out, near_duplicate=85)
+
+
+def test_a_changed_split_a_changed_row_and_a_foreign_folder_are_found_out(tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    built(out)
+    split = out / "splits" / "browser-surface.json"
+    stored = split.read_text()
+    fold = json.loads(stored)
+    split.write_text(json.dumps({**fold, "train": fold["train"] + fold["test"]}))
+    with pytest.raises(LeakError, match="split"):
+        verify_data(out, near_duplicate=85)
+    split.write_text(stored)
+    rows = out / "synthetic-extract-state.jsonl"
+    rows.write_text(rows.read_text().replace("Supported pairs", "Known pairs", 1))
+    with pytest.raises(InputError, match="not as it was written"):
+        verify_data(out, near_duplicate=85)
+    with pytest.raises(InputError, match=r"no manifest\.json"):
+        verify_data(tmp_path, near_duplicate=85)

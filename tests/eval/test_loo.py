@@ -60,6 +60,13 @@ def test_a_run_is_kept_and_every_number_comes_back_from_its_rows(rows: list[Row]
     assert summarise(loaded, name) == summarise(rows, "rules")
     with pytest.raises(InputError, match="no run folder"):
         load_run(tmp_path)
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    (folder / "rows.jsonl").write_text(f"{lines[0]}\n{lines[0]}\n")
+    with pytest.raises(InputError, match=r"rows\.jsonl:2: this example was scored above"):
+        load_run(folder)
+    (folder / "rows.jsonl").write_text(json.dumps({**json.loads(lines[0]), "score": 7}) + "\n")
+    with pytest.raises(InputError, match=r"rows\.jsonl:1: a score is from 0 to 1"):
+        load_run(folder)
     (folder / "rows.jsonl").write_text('{"holdout": 1}\n')
     with pytest.raises(InputError, match=r"rows\.jsonl:1"):
         load_run(folder)
@@ -82,7 +89,7 @@ def test_a_worse_row_lowers_its_holdout_only(rows: list[Row]) -> None:
 
 
 def test_a_trajectory_by_someone_else_works_without_touching_code(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "small.yml").write_text(SMALL)
     (small,) = load_trajectories(tmp_path)
     summary = summarise(run_loo([small], parse_choice("rules")), "rules")
     (holdout,) = summary["holdouts"] if isinstance(summary["holdouts"], list) else []

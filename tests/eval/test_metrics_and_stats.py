@@ -104,7 +104,10 @@ def query(**tokens: tuple[str, ...]) -> Query:
         ("limit = 80", {"required": ("8",)}, False),
         ("it is `Live` now", {"any_of": ("live", "cached")}, True),
         ("it was live, now cached", {"required": ("cached",), "forbidden": ("live",)}, False),
-        ("version 1.2.0", {"required": ("1.2",)}, True),
+        ("version 1.2.0", {"required": ("1.2",)}, False),
+        ("set to 12 (human-note, 2026-01-06)", {"required": ("12",), "forbidden": ("06",)}, True),
+        ("on 2026-01-06", {"required": ("2026-01-06",)}, True),
+        ("Größe", {"required": ("gr",)}, False),
         ("", {"required": ("x",)}, False),
     ],
 )

@@ -45,6 +45,7 @@ def test_a_good_file_knows_where_its_fields_stand(tmp_path: Path) -> None:
         (GOOD.replace("form", "fromm"), "5 [entities.0.slots.0.fromm]"),
         (GOOD.replace("number", "numeral"), "5 [entities.0.slots.0.form]"),
         ("entities: [\n", "not YAML"),
+        (GOOD.replace("number", "!!int number"), "5: YAML tags"),
         ("- 1\n- 2\n", "1"),
         (GOOD + "      - slot: limit\n", "defined twice: api.limit"),
     ],

@@ -105,3 +105,38 @@ def test_values_in_any_script_and_order_of_words_stay_apart(texts: tuple[str, st
     for at, text in enumerate(texts, 1):
         loop.ingest_claims([claim(POLICY, text, at=at)])
     assert values_of(loop.memory, POLICY) == [texts[1]]
+
+
+class Partial:
+    """Supersedes or contests as it was made to; two of these judge one sight differently."""
+
+    pure = False
+    identity = "partial/1"
+
+    def __init__(self, action: Action, winner: Winner) -> None:
+        self.action, self.winner = action, winner
+
+    def update(self, items: LiveItems, incoming: StateClaim) -> Outcome[Decision]:
+        del incoming
+        holder = items.holder
+        action = self.action if holder else Action.ADD
+        target = holder.item_id if holder else None
+        return valid(Decision(action, target, self.winner, Policy.SLOT_FIRST, self.identity, "as made"))
+
+
+def test_memories_whose_models_disagreed_agree_once_they_exchange_logs() -> None:
+    one = open_loop(update=Partial(Action.SUPERSEDE, Winner.INCOMING)).memory
+    two = open_loop(update=Partial(Action.CONTEST, Winner.INCUMBENT)).memory
+    for memory in (one, two):
+        memory.write([claim(PORT, "8080", at=1)])
+        memory.write([claim(PORT, "9090", at=2)])
+    assert one.state() != two.state()
+    records = list(one.log)
+    one.absorb(two.log)
+    two.absorb(records)
+    assert one.state() == two.state()
+    for memory in (one, two):
+        assert (
+            open_loop(update=Partial(Action.MERGE, Winner.BOTH), log=memory.log).memory.state()
+            == memory.state()
+        )

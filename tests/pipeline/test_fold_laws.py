@@ -213,3 +213,18 @@ def test_a_tie_is_contested_until_something_breaks_it() -> None:
     broken = fed([*tie, said("beta", "n3", 1)])
     assert [item.normal for item in broken.current(key)] == ["beta"]
     assert [v.item.status for v in broken.versions(key)].count(Status.SUPERSEDED) == 1
+
+
+def test_an_emptied_slot_is_empty_for_members_seen_later_too() -> None:
+    """Whether a member was known when the slot was emptied makes no difference to a weaker voice after it."""
+
+    def port(value: str | None, day: int, kind: str, commit: str | None = None) -> StateClaim:
+        evidence = Evidence(EvidenceType(kind), f"n{day}", commit)
+        return StateClaim("svc", "ports", value, evidence, START + timedelta(days=day))
+
+    emptied = port(None, 2, "code-change", "abcdef0")
+    later = port("8080", 3, "human-note")
+    for before in ([], [port("8080", 1, "human-note")]):
+        memory = fed([*before, emptied, later])
+        assert memory.current(Key("svc", "ports")) == []
+        assert [item.claim.value for item in memory.contested(Key("svc", "ports"))] == ["8080"]

@@ -99,6 +99,19 @@ def test_a_budget_is_kept_and_what_is_left_out_is_counted(full: Memory, budget: 
         assert "more line" in text or "; " in text
 
 
+def test_an_entity_with_many_slots_is_not_hidden_for_its_size() -> None:
+    slots = tuple(Slot(slot=f"slot_{n}", form=Form.NAME) for n in range(60))
+    loop = open_loop(SlotSchema(entities=(Entity(entity="big", slots=slots),)), OperatorChoice())
+    for n in range(60):
+        evidence = Evidence(EvidenceType.HUMAN_NOTE, f"n{n}")
+        loop.ingest_claims([StateClaim("big", f"slot_{n}", "a-value-of-some-length", evidence, DAY)])
+    text = render(loop.memory, budget=3000)
+    assert 2000 < len(text) <= 3000
+    shown = text.split("## Transitions")[0].count("a-value-of-some-length")
+    assert shown >= 30
+    assert f"... {120 - text.count('a-value-of-some-length')} more lines" in text
+
+
 def test_under_pressure_the_current_state_stays_and_transitions_go_first(full: Memory) -> None:
     text = render(full, budget=2500)
     assert "## Current state" in text
