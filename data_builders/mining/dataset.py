@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import pygit2
 from pydantic import TypeAdapter, ValidationError
@@ -28,7 +29,9 @@ POOL = 400
 COPIED_SHARE = 0.2
 """Share of equal stated notes from which one repository counts as a copy of another."""
 
+T = TypeVar("T")
 _COMMIT = TypeAdapter(MinedCommit)
+_NOTE = TypeAdapter(MinedNote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +96,21 @@ def mine_repositories(
 
 def read_notes(folder: Path) -> Iterator[MinedNote]:
     """A mined repository's notes. Raises: InputError with file and line."""
-    path = folder / "notes.jsonl"
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield MinedNote.model_validate_json(line)
-            except ValidationError as fault:
-                raise InputError("not a mined note", file=path, line=number) from fault
+    return _read_lines(folder / "notes.jsonl", _NOTE, "a mined note")
 
 
 def read_commits(folder: Path) -> Iterator[MinedCommit]:
     """A mined repository's commits. Raises: InputError with file and line."""
-    path = folder / "commits.jsonl"
+    return _read_lines(folder / "commits.jsonl", _COMMIT, "a mined commit")
+
+
+def _read_lines(path: Path, adapter: TypeAdapter[T], what: str) -> Iterator[T]:
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield _COMMIT.validate_json(line)
+                yield adapter.validate_json(line)
             except ValidationError as fault:
-                raise InputError("not a mined commit", file=path, line=number) from fault
+                raise InputError(f"not {what}", file=path, line=number) from fault
 
 
 def mined_repositories(folder: Path) -> list[Path]:
