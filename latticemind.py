@@ -79,6 +79,9 @@ def data_build(
     config: Annotated[Path, typer.Option(help="Data config.")] = CONFIGS / "data.yaml",
     trajectories: TrajectoriesOption = TRAJECTORIES,
     repo: RepoOption = None,
+    mined: Annotated[
+        Path | None, typer.Option(help="A folder that `data mine` wrote: adds its rows.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write examples, leave-one-out splits and a manifest; a leak fails the build."""
@@ -90,7 +93,8 @@ def data_build(
             seed=seed,
             trajectories=_read(trajectories, repo),
             vocabulary=load_vocabulary(),
-            inputs=_hashes(trajectories),
+            inputs=_hashes(trajectories) | ({"mined": sha256_of(mined / "manifest.json")} if mined else {}),
+            mined=mined,
             progress=progress,
         )
     if as_json:

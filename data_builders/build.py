@@ -1,4 +1,4 @@
-"""`data build`: trajectories and seeded scenarios become examples, splits and a manifest."""
+"""`data build`: trajectories, seeded scenarios and mined notes become examples, splits and a manifest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import Field
 
 from data_builders.examples import Example, Source, examples, read_examples
-from data_builders.gold import gold_cases
+from data_builders.gold import GoldCases, gold_cases
+from data_builders.mining.dataset import mined_repositories
+from data_builders.mining.training import MinedConfig, training_cases
 from data_builders.scenarios import Family, Vocabulary, generate
 from data_builders.splits import Fold, leave_one_out
 from data_builders.trajectory import Trajectory
@@ -31,10 +33,15 @@ class SyntheticConfig(FrozenModel):
 
 
 class DataConfig(FrozenModel):
-    """`near_duplicate` is the rapidfuzz ratio (0 to 100) from which two notes count as one."""
+    """`near_duplicate` is the rapidfuzz ratio (0 to 100) from which two notes count as one.
+
+    `negatives` bounds how many pairs that a note does not state are asked about (select rows).
+    """
 
     near_duplicate: float = Field(gt=0, le=100)
+    negatives: int = Field(ge=0)
     synthetic: SyntheticConfig
+    mined: MinedConfig
 
 
 class Manifest(FrozenModel):
@@ -73,22 +80,31 @@ def build_data(
     trajectories: Sequence[Trajectory],
     vocabulary: Vocabulary,
     inputs: dict[str, str],
+    mined: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Manifest:
     """Write `out` with examples, splits and manifest.json, whole or not at all; returns the manifest.
 
-    `inputs` maps the trajectory files' names to their hashes, for the record.
-    Raises: InputError for an existing `out`, LeakError for a leak.
+    `mined` is a folder that `data mine` wrote; without it there are no mined rows. `inputs` maps the files
+    read to their hashes, for the record.
+    Raises: InputError for an existing `out` or a `mined` that is none, LeakError for a leak.
     """
     if out.exists():
         raise InputError("this exists already and is not written over", file=out, hint="choose another place")
     rows: list[Example] = []
+
+    def add(cases: GoldCases, source: Source, origin: str) -> None:
+        rows.extend(examples(cases, source, origin, negatives=config.negatives))
+
     for trajectory in trajectories:
         progress(f"trajectory {trajectory.name}")
-        rows += examples(gold_cases(trajectory), Source.TRAJECTORY, trajectory.name)
+        add(gold_cases(trajectory), Source.TRAJECTORY, trajectory.name)
     progress("synthetic scenarios")
     for scenario in scenarios(config.synthetic, seed=seed, vocabulary=vocabulary):
-        rows += examples(gold_cases(scenario), Source.SYNTHETIC, scenario.name)
+        add(gold_cases(scenario), Source.SYNTHETIC, scenario.name)
+    for repository in mined_repositories(mined) if mined is not None else ():
+        progress(f"mined {repository.name}")
+        add(training_cases(repository, config.mined), Source.MINED, repository.name)
     progress("splits and leak check")
     folds = leave_one_out(rows, near_duplicate=config.near_duplicate)
     with new_folder(out) as draft:

@@ -14,7 +14,7 @@ from operators.normal import normal_text
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One holdout's rows. `withheld` counts synthetic rows left out because they hold a held-out value."""
+    """One holdout's rows; `withheld` counts synthetic and mined rows left out as they hold its material."""
 
     holdout: str
     train: tuple[str, ...]
@@ -35,8 +35,8 @@ class Leak:
 def leave_one_out(examples: Sequence[Example], *, near_duplicate: float) -> list[Fold]:
     """A fold for each trajectory: its rows are the test, all other rows train.
 
-    Synthetic rows that happen to hold a held-out value are withheld from that fold and counted. A leak
-    between trajectories has no such way out.
+    Synthetic rows that happen to hold a held-out value, and mined rows with a held-out value, commit or note,
+    are withheld from that fold and counted. A leak between trajectories has no such way out.
     Raises: LeakError when a held-out note, near-duplicate (ratio of at least `near_duplicate`, 0 to 100),
     value or commit is left in a fold's training rows.
     """
@@ -44,9 +44,12 @@ def leave_one_out(examples: Sequence[Example], *, near_duplicate: float) -> list
     folds = []
     for holdout in holdouts:
         test = [e for e in examples if e.source is Source.TRAJECTORY and e.origin == holdout]
-        values = {value for e in test for value in e.open_values}
         others = [e for e in examples if not (e.source is Source.TRAJECTORY and e.origin == holdout)]
-        train = [e for e in others if e.source is Source.TRAJECTORY or not values & set(e.open_values)]
+        given = [e for e in others if e.source is not Source.TRAJECTORY]
+        mined = [e for e in given if e.source is Source.MINED]
+        spoilt = {leak.train_id for leak in _values_and_commits(given, test)}
+        spoilt |= {leak.train_id for leak in _near_duplicates(mined, test, near_duplicate)}
+        train = [e for e in others if e.source is Source.TRAJECTORY or e.id not in spoilt]
         leaks = find_leaks(train, test, near_duplicate=near_duplicate)
         if leaks:
             shown = "; ".join(f"{leak.kind} {leak.what!r} in {leak.origin}" for leak in leaks[:5])
@@ -62,6 +65,10 @@ def leave_one_out(examples: Sequence[Example], *, near_duplicate: float) -> list
 
 def find_leaks(train: Sequence[Example], test: Sequence[Example], *, near_duplicate: float) -> list[Leak]:
     """Every way in which a training row holds test material."""
+    return _values_and_commits(train, test) + _near_duplicates(train, test, near_duplicate)
+
+
+def _values_and_commits(train: Sequence[Example], test: Sequence[Example]) -> list[Leak]:
     values = {value for e in test for value in e.open_values}
     commits = {commit[:12] for e in test for commit in e.commits}
     leaks = []
@@ -69,17 +76,23 @@ def find_leaks(train: Sequence[Example], test: Sequence[Example], *, near_duplic
         leaks += [Leak("value", row.id, row.case, value) for value in sorted(values & set(row.open_values))]
         shared = commits & {commit[:12] for commit in row.commits}
         leaks += [Leak("commit", row.id, row.case, commit) for commit in sorted(shared)]
-    return leaks + _near_duplicates(train, test, near_duplicate)
+    return leaks
 
 
 def _near_duplicates(train: Sequence[Example], test: Sequence[Example], threshold: float) -> list[Leak]:
-    held = [(e, normal_text(e.note)) for e in test if e.note]
-    seen = [(e, normal_text(e.note)) for e in train if e.note]
+    """Every training row whose note is nearly one of the test's; each note is compared once."""
+    held = list(dict.fromkeys(normal_text(e.note) for e in test if e.note))
+    seen: dict[str, list[Example]] = {}
+    for row in train:
+        if row.note:
+            seen.setdefault(row.note, []).append(row)
     if not held or not seen:
         return []
-    texts = [[text for _, text in side] for side in (held, seen)]
-    scores = process.cdist(texts[0], texts[1], scorer=fuzz.ratio, score_cutoff=threshold, workers=-1)
+    texts = [normal_text(note) for note in seen]
+    scores = process.cdist(held, texts, scorer=fuzz.ratio, score_cutoff=threshold, workers=-1)
+    groups = list(seen.values())
     return [
-        Leak("note", seen[j][0].id, seen[j][0].case, held[i][1][:60])
+        Leak("note", row.id, row.case, held[i][:60])
         for i, j in zip(*scores.nonzero(), strict=True)
+        for row in groups[j]
     ]

@@ -12,10 +12,11 @@ from data_builders.mining.dataset import mined_cases, mined_repositories
 from data_builders.trajectory import Trajectory
 from eval.metrics import extract_score
 from eval.replay import ReplayResult, replay
-from operators.assembly import OperatorChoice, build_operators
-from operators.claims import StateClaim
+from operators.assembly import ModelSource, OperatorChoice, build_operators
+from operators.claims import Note, StateClaim
+from operators.learned.extract import TwoStageExtract
 from operators.schema import SlotSchema
-from operators.seam import OperatorSet
+from operators.seam import OperatorSet, compare_all, extract_all, update_all
 
 EXAMPLE_STEPS = ("extract", "compare", "update")
 STEPS = (*EXAMPLE_STEPS, "state", "queries", "state_given_claims", "queries_given_claims")
@@ -33,17 +34,32 @@ class Row:
     detail: dict[str, object]
 
 
-def run_holdout(trajectory: Trajectory, choice: OperatorChoice) -> list[Row]:
-    """Every row of one holdout; what the choice was trained on is the caller's to know (rules: nothing)."""
-    rows = run_cases(trajectory.name, gold_cases(trajectory), choice)
-    rows += _replay_rows(trajectory.name, replay(trajectory, choice), "")
-    rows += _replay_rows(trajectory.name, replay(trajectory, choice, gold_claims=True), "_given_claims")
+Sources = Callable[[str], ModelSource | None]
+"""The model that answers for one holdout: one that was not trained on it."""
+
+
+def no_model(_holdout: str) -> ModelSource | None:
+    """The source of a choice that asks no model."""
+    return None
+
+
+def run_holdout(
+    trajectory: Trajectory, choice: OperatorChoice, source: ModelSource | None = None
+) -> list[Row]:
+    """Every row of one holdout; that the source was not trained on it is the caller's to see to."""
+    rows = run_cases(trajectory.name, gold_cases(trajectory), choice, source)
+    from_notes = replay(trajectory, choice, source=source)
+    from_gold = replay(trajectory, choice, gold_claims=True, source=source)
+    rows += _replay_rows(trajectory.name, from_notes, "")
+    rows += _replay_rows(trajectory.name, from_gold, "_given_claims")
     return rows
 
 
-def run_cases(holdout: str, cases: GoldCases, choice: OperatorChoice) -> list[Row]:
+def run_cases(
+    holdout: str, cases: GoldCases, choice: OperatorChoice, source: ModelSource | None = None
+) -> list[Row]:
     """The rows of the three operators on one holdout's cases."""
-    operators = build_operators(choice, cases.schema)
+    operators = build_operators(choice, cases.schema, source)
     return [
         *_extract_rows(holdout, cases, operators),
         *_compare_rows(holdout, cases, operators),
@@ -55,13 +71,14 @@ def run_loo(
     trajectories: Sequence[Trajectory],
     choice: OperatorChoice,
     *,
+    sources: Sources = no_model,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """All holdouts, in the order given; `progress` hears each name as it begins."""
     rows: list[Row] = []
     for trajectory in trajectories:
         progress(trajectory.name)
-        rows += run_holdout(trajectory, choice)
+        rows += run_holdout(trajectory, choice, sources(trajectory.name))
     return rows
 
 
@@ -70,6 +87,7 @@ def run_mined(
     choice: OperatorChoice,
     *,
     sample: int,
+    sources: Sources = no_model,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """Each mined repository as a holdout: operators by example; there is no hand-written state to replay.
@@ -79,15 +97,18 @@ def run_mined(
     rows: list[Row] = []
     for repository in mined_repositories(folder):
         progress(repository.name)
-        rows += run_cases(repository.name, mined_cases(repository, sample=sample), choice)
+        cases = mined_cases(repository, sample=sample)
+        rows += run_cases(repository.name, cases, choice, sources(repository.name))
     return rows
 
 
 def _extract_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> list[Row]:
     rows = []
-    for case in cases.extract:
+    asked = [(case.note, case.schema) for case in cases.extract]
+    outcomes = extract_all(operators.extract, asked)
+    selected = _selected(operators, asked)
+    for case, outcome, pairs in zip(cases.extract, outcomes, selected, strict=True):
         schema = case.schema
-        outcome = operators.extract.extract(case.note, schema)
         claims = [schema.canonical(claim) for claim in outcome.value or []]
         score = extract_score(claims, case.gold, schema)
         detail: dict[str, object] = {
@@ -95,16 +116,26 @@ def _extract_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> lis
             "gold": _claims(case.gold, schema),
             "predicted": _claims(claims, schema),
         }
+        if pairs is not None:
+            detail["selected"] = pairs
         # Without an answer nothing was extracted; that is wrong even where nothing was to be found.
         worth = score.claim_f1 if outcome.value is not None else 0.0
         rows.append(Row(holdout, "extract", case.case_id, outcome.kind.value, worth, detail))
     return rows
 
 
+def _selected(operators: OperatorSet, asked: Sequence[tuple[Note, SlotSchema]]) -> Sequence[list[str] | None]:
+    """What stage 1 of a two-stage extractor chose on each note; None for an extractor of one stage."""
+    if not isinstance(operators.extract, TwoStageExtract):
+        return [None] * len(asked)
+    chosen = operators.extract.select(asked)
+    return [[f"{e.entity}.{s.slot}" for e, s in outcome.value or []] for outcome in chosen]
+
+
 def _compare_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> list[Row]:
     rows = []
-    for case in cases.compare:
-        outcome = operators.compare.compare(case.incumbent, case.incoming)
+    outcomes = compare_all(operators.compare, [(case.incumbent, case.incoming) for case in cases.compare])
+    for case, outcome in zip(cases.compare, outcomes, strict=True):
         got = outcome.value
         detail: dict[str, object] = {
             "gold": [case.gold.relation.value, case.gold.winner.value],
@@ -117,8 +148,8 @@ def _compare_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> lis
 
 def _update_rows(holdout: str, cases: GoldCases, operators: OperatorSet) -> list[Row]:
     rows = []
-    for case in cases.update:
-        outcome = operators.update.update(case.items, case.incoming)
+    outcomes = update_all(operators.update, [(case.items, case.incoming) for case in cases.update])
+    for case, outcome in zip(cases.update, outcomes, strict=True):
         got = outcome.value
         detail: dict[str, object] = {
             "gold": [case.action.value, case.target],

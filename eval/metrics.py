@@ -12,13 +12,18 @@ from operators.claims import StateClaim
 from operators.errors import UnscoredError
 from operators.schema import SlotSchema
 
+RELAXED = 0.6
+"""Token F1 from which a value counts as right in `relaxed_f1`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExtractScore:
-    """All in [0, 1]. `claim_f1` wants key, value and removal right; `pair_f1` entity and slot only;
-    `value_token_f1` is the overlap of value words over the pairs."""
+    """All in [0, 1]. `claim_f1` wants key, value and removal right; `relaxed_f1` the pair right and at least
+    RELAXED of the value's words; `pair_f1` entity and slot only; `value_token_f1` is the overlap of value
+    words over the pairs."""
 
     claim_f1: float
+    relaxed_f1: float
     pair_f1: float
     value_token_f1: float
 
@@ -45,6 +50,7 @@ def extract_score(
     """Compare the claims of one note with its gold. A note without claims wants none (score 1)."""
     return ExtractScore(
         claim_f1=f1((_full(c, schema) for c in predicted), (_full(c, schema) for c in gold)),
+        relaxed_f1=_relaxed_f1(predicted, gold, schema),
         pair_f1=f1(((c.entity, c.slot) for c in predicted), ((c.entity, c.slot) for c in gold)),
         value_token_f1=f1(_value_tokens(predicted, schema), _value_tokens(gold, schema)),
     )
@@ -62,6 +68,21 @@ def answers(text: str, query: Query) -> bool:
 def _full(claim: StateClaim, schema: SlotSchema) -> tuple[object, ...]:
     retired = claim.retires and schema.normal_of(claim.entity, claim.slot, claim.retires)
     return (*claim.key, schema.normal(claim), retired)
+
+
+def _relaxed_f1(predicted: Sequence[StateClaim], gold: Sequence[StateClaim], schema: SlotSchema) -> float:
+    """Each gold claim meets the nearest unmet prediction of its pair, scopes aside."""
+    if not predicted and not gold:
+        return 1.0
+    unmet, hits = list(predicted), 0
+    for wanted in gold:
+        words = _value_tokens([wanted], schema)
+        rivals = [c for c in unmet if (c.entity, c.slot) == (wanted.entity, wanted.slot)]
+        best = max(rivals, key=lambda c: f1(_value_tokens([c], schema), words), default=None)
+        if best is not None and f1(_value_tokens([best], schema), words) >= RELAXED:
+            unmet.remove(best)
+            hits += 1
+    return 2 * hits / (len(predicted) + len(gold))
 
 
 def _value_tokens(claims: Iterable[StateClaim], schema: SlotSchema) -> list[tuple[str, str, str]]:

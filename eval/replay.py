@@ -10,7 +10,7 @@ from data_builders.gold import GoldState, Place, gold_states
 from data_builders.trajectory import Trajectory
 from eval.metrics import answers
 from eval.reader import MemoryReader
-from operators.assembly import OperatorChoice
+from operators.assembly import ModelSource, OperatorChoice
 from operators.schema import Cardinality
 from pipeline.decide import FailurePolicy
 from pipeline.loop import open_loop
@@ -45,12 +45,20 @@ class ReplayResult:
     outcomes: Counter[str]
 
 
-def replay(trajectory: Trajectory, choice: OperatorChoice, *, gold_claims: bool = False) -> ReplayResult:
+def replay(
+    trajectory: Trajectory,
+    choice: OperatorChoice,
+    *,
+    gold_claims: bool = False,
+    source: ModelSource | None = None,
+) -> ReplayResult:
     """Feed every session and score the memory against history.
 
     With `gold_claims` the gold claims go in unextracted: what the update rules alone are worth.
     """
-    loop = open_loop(trajectory.slot_schema, choice, policy=FailurePolicy.PROPOSE, clock=lambda: EPOCH)
+    loop = open_loop(
+        trajectory.slot_schema, choice, policy=FailurePolicy.PROPOSE, clock=lambda: EPOCH, source=source
+    )
     results = []
     for session, gold in zip(trajectory.sessions, gold_states(trajectory), strict=True):
         if gold_claims:

@@ -13,6 +13,7 @@ from eval.stats import McNemar, bootstrap, mcnemar
 from operators.errors import UnscoredError
 
 DIGITS = 4
+EXTRACT_SCORES = ("relaxed_f1", "pair_f1", "value_token_f1")
 Summary = dict[str, object]
 
 
@@ -43,7 +44,8 @@ def _holdout(name: str, rows: Sequence[Row]) -> Summary:
         "overall": mean(examples),
         "macro": mean([mean(by_step[step]) for step in EXAMPLE_STEPS]),
         **{step: mean(found) for step, found in by_step.items() if found},
-        **{f: mean([_number(row.detail[f]) for row in extract]) for f in ("pair_f1", "value_token_f1")},
+        **{f: mean([_number(row.detail[f]) for row in extract]) for f in EXTRACT_SCORES},
+        **_stage_one(extract),
     }
     queries = [row for row in rows if row.step == "queries"]
     kinds = sorted({str(row.detail["kind"]) for row in queries})
@@ -58,6 +60,18 @@ def _holdout(name: str, rows: Sequence[Row]) -> Summary:
         },
         "intervals": _intervals(rows),
     }
+
+
+def _stage_one(extract: Sequence[Row]) -> dict[str, float]:
+    """Of all gold pairs, the share that stage 1 kept; nothing for an extractor of one stage."""
+    kept = asked = 0
+    for row in extract:
+        selected, gold = row.detail.get("selected"), row.detail["gold"]
+        if isinstance(selected, list) and isinstance(gold, list):
+            pairs = {str(claim[0]).partition("@")[0] for claim in gold}
+            asked += len(pairs)
+            kept += len(pairs & set(selected))
+    return {"stage1_recall": kept / asked} if asked else {}
 
 
 def _intervals(rows: Iterable[Row]) -> dict[str, list[float]]:

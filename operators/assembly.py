@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 from rapidfuzz import process
 
 from operators.errors import ConfigError
+from operators.learned.extract import DirectExtract, TwoStageExtract
+from operators.learned.judge import LearnedCompare, LearnedUpdate
+from operators.models.text import TextModel
 from operators.rules.compare import LatestCompare, RuleCompare
 from operators.rules.extract import RuleExtract
 from operators.rules.update import RuleUpdate
 from operators.schema import SlotSchema
 from operators.seam import CompareOperator, ExtractOperator, OperatorSet, UpdateOperator
 
-EXTRACTORS: dict[str, Callable[[], ExtractOperator]] = {"rules": RuleExtract}
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """The model that learned operators ask, and the adapter that answers for each of them.
+
+    `adapters` maps an operator (extract-state, compare-claims, update-memory) to an adapter's name; one that
+    is absent is answered by the base. `threshold` is that of the two-stage extractor.
+    """
+
+    model: TextModel
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    threshold: float = 0.5
+
+
+Extractor = Callable[[ModelSource], ExtractOperator]
+LEARNED_EXTRACTORS: dict[str, Extractor] = {
+    "direct": lambda source: DirectExtract(source.model, source.adapters.get("extract-state")),
+    "two-stage": lambda source: TwoStageExtract(
+        source.model, source.adapters.get("extract-state"), source.threshold
+    ),
+}
 COMPARERS: dict[str, Callable[[SlotSchema], CompareOperator]] = {
     "rules": RuleCompare,
     "latest": lambda schema: LatestCompare(RuleCompare(schema)),
 }
-UPDATERS: dict[str, Callable[[SlotSchema, CompareOperator], UpdateOperator]] = {"rules": RuleUpdate}
 _STEPS: dict[str, frozenset[str]] = {
-    "extract": frozenset(EXTRACTORS),
-    "compare": frozenset(COMPARERS),
-    "update": frozenset(UPDATERS),
+    "extract": frozenset({"rules", *LEARNED_EXTRACTORS}),
+    "compare": frozenset({*COMPARERS, "learned"}),
+    "update": frozenset({"rules", "learned"}),
 }
+_LEARNED = frozenset({*LEARNED_EXTRACTORS, "learned"})
 
 
 class OperatorChoice(BaseModel):
@@ -35,6 +59,11 @@ class OperatorChoice(BaseModel):
     extract: str = "rules"
     compare: str = "rules"
     update: str = "rules"
+
+    @property
+    def learned(self) -> bool:
+        """Whether any step asks a model."""
+        return any(name in _LEARNED for name in (self.extract, self.compare, self.update))
 
     def __str__(self) -> str:
         """Steps other than `rules`, as `parse_choice` reads them; `rules` when there is none."""
@@ -60,10 +89,33 @@ def parse_choice(text: str) -> OperatorChoice:
     return _checked(picked)
 
 
-def build_operators(choice: OperatorChoice, schema: SlotSchema) -> OperatorSet:
-    """The operators of a choice, for one schema."""
-    compare = COMPARERS[choice.compare](schema)
-    return OperatorSet(EXTRACTORS[choice.extract](), compare, UPDATERS[choice.update](schema, compare))
+def build_operators(
+    choice: OperatorChoice, schema: SlotSchema, source: ModelSource | None = None
+) -> OperatorSet:
+    """The operators of a choice, for one schema.
+
+    Raises: ConfigError when a step is learned and there is no model.
+    """
+    extractor: ExtractOperator = RuleExtract()
+    if choice.extract in LEARNED_EXTRACTORS:
+        extractor = LEARNED_EXTRACTORS[choice.extract](_needed(source, choice))
+    if choice.compare in COMPARERS:
+        comparer = COMPARERS[choice.compare](schema)
+    else:
+        asked = _needed(source, choice)
+        comparer = LearnedCompare(schema, asked.model, asked.adapters.get("compare-claims"))
+    updater: UpdateOperator = RuleUpdate(schema, comparer)
+    if choice.update == "learned":
+        asked = _needed(source, choice)
+        updater = LearnedUpdate(schema, asked.model, asked.adapters.get("update-memory"))
+    return OperatorSet(extractor, comparer, updater)
+
+
+def _needed(source: ModelSource | None, choice: OperatorChoice) -> ModelSource:
+    if source is None:
+        hint = "give --adapters RUN (what `train` wrote) or --base NAME"
+        raise ConfigError(f"{choice} asks a model and none is given", hint=hint)
+    return source
 
 
 def _checked(picked: dict[str, str]) -> OperatorChoice:

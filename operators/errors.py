@@ -6,11 +6,13 @@ LatticeMindError                    exit code 1: something failed
    │  ├─ SchemaError                a slot schema contradicts itself, or a claim names what it lacks
    │  └─ LeakError                  held-out material stands in training rows
    ├─ ConfigError                   an unknown or illegal setting
-   └─ RepositoryError               a git repository or commit cannot be read
+   ├─ RepositoryError               a git repository or commit cannot be read
+   └─ PreflightError                a recipe, base or adapter that would train or serve wrongly
 ├─ MemoryStateError                 the memory refuses a write
 │  ├─ IllegalTransition             a status move outside the table
 │  └─ RevisionConflict              a writer held a stale revision of the log
 ├─ OperatorFailure                  an operator gave no answer and the policy is `raise`
+├─ TrainingError                    a training run cannot go on
 └─ UnscoredError                    a mean over nothing was asked for
 """
 
@@ -72,6 +74,10 @@ class RepositoryError(UserError):
     """A git repository, or a commit in it, cannot be read."""
 
 
+class PreflightError(UserError):
+    """A recipe, a base model or an adapter that would train or serve wrongly."""
+
+
 class MemoryStateError(LatticeMindError):
     """The memory refuses a write; nothing was changed."""
 
@@ -86,6 +92,10 @@ class RevisionConflict(MemoryStateError):
 
 class OperatorFailure(LatticeMindError):
     """An operator gave no answer (malformed, truncated or unavailable) and the policy is `raise`."""
+
+
+class TrainingError(LatticeMindError):
+    """A training run cannot go on; what it finished stays."""
 
 
 class UnscoredError(LatticeMindError):

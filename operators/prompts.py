@@ -3,22 +3,29 @@
 A note stands in a prompt as quoted lines with model control tokens broken up, so that nothing inside it can
 become an instruction boundary. What is arithmetic (scores, recency, scope, equality) is computed here and
 handed over as facts; a model is asked only what words mean.
+
+The rows of one operator open with the same system message, and all extraction rows of one note with the note:
+what they share is read once, by the trainer, by the local backend and by a server's prefix cache.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from typing_extensions import TypedDict
 
-from operators.claims import Action, Comparison, MemoryItem, Note, StateClaim
+from operators.claims import ANY_SCOPE, Action, MemoryItem, Note, Relation, StateClaim
 from operators.items import LiveItems
-from operators.schema import SlotSchema
+from operators.quotes import as_allowed, quote_for
+from operators.rules.mentions import named_scopes
+from operators.schema import Cardinality, Entity, Slot, SlotSchema
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 """Stamped on examples and adapters; change it with any change of what the functions below render."""
+
+SELECT_CHOICES = ("yes", "no")
 
 
 class Message(TypedDict):
@@ -27,53 +34,75 @@ class Message(TypedDict):
 
 
 EXTRACT_SYSTEM = (
-    "You read one note about a software project and list the state claims it makes. Use only the listed "
-    "entity.slot pairs. A value is copied from the note, except on/off for flags and the listed names for "
-    "enums; null means the thing was removed. Use * for a branch or env the note does not name. A guess, a "
-    'question or a plan claims nothing. Answer with JSON: {"claims": [{"entity", "slot", "value", "branch", '
-    '"env", "retires"}]}; the list may be empty.'
+    "You read one note about a software project and say which facts it states. "
+    "A guess, a question or a plan states nothing."
 )
 COMPARE_SYSTEM = (
-    "Two claims about the state of a software project are given with computed facts. Say how the incoming "
-    "claim relates to the incumbent (same, refines, contradicts, unrelated) and which holds (incoming, "
-    'incumbent, both, undecided). Answer with JSON: {"relation", "winner"}.'
+    "Two claims about a software project: say how the incoming value relates to the incumbent's "
+    "(same, refines, contradicts, unrelated)."
 )
 UPDATE_SYSTEM = (
-    "A memory holds items for one key; an incoming claim is given with computed facts. Choose add, merge, "
-    "supersede or contest, and the id of the item it concerns (null for add). Answer with JSON: "
-    '{"action", "target"}.'
+    "A memory holds items for one key; say what a new claim does to it (add, merge, supersede, contest) "
+    "and to which item."
 )
 
 
-def extract_messages(note: Note, schema: SlotSchema) -> list[Message]:
-    """System and user message for extract-state."""
-    user = (
-        f"Supported pairs:\n{schema_lines(schema)}\n\nNote ({note.evidence_type.value}):\n{quoted(note.text)}"
-    )
-    return [{"role": "system", "content": EXTRACT_SYSTEM}, {"role": "user", "content": user}]
+def direct_messages(note: Note, schema: SlotSchema) -> list[Message]:
+    """Every claim in one answer: the note, then all pairs it may speak of."""
+    pairs = "\n".join(pair_line(entity, slot) for entity, slot in schema.pairs())
+    tail = f"Pairs:\n{pairs}\nList what the note states, as JSON.{_scope_line(note, schema)}"
+    return _extract(note, tail)
 
 
-def extract_completion(claims: Iterable[StateClaim]) -> str:
+def direct_completion(note: Note, schema: SlotSchema, claims: Iterable[StateClaim]) -> str:
     """The answer that lists these claims, in their order."""
-    fields = ("entity", "slot", "value", "branch", "env", "retires")
-    return _json({"claims": [{field: _clean(getattr(claim, field)) for field in fields} for claim in claims]})
+    scopes = named_scopes(note.text, schema)
+    return _json(
+        {
+            "claims": [
+                {"pair": f"{c.entity}.{c.slot}", **_value_fields(note, schema, c, scopes)} for c in claims
+            ]
+        }
+    )
+
+
+def select_messages(note: Note, entity: Entity, slot: Slot) -> list[Message]:
+    """Whether the note states one pair; the answer is one of SELECT_CHOICES."""
+    return _extract(note, f"Pair: {pair_line(entity, slot)}\nStated?")
+
+
+def fill_messages(note: Note, schema: SlotSchema, entity: Entity, slot: Slot) -> list[Message]:
+    """What the note says of one pair, each value with the quote that says it."""
+    tail = f"Pair: {pair_line(entity, slot)}\nValue as JSON.{_scope_line(note, schema)}"
+    return _extract(note, tail)
+
+
+def fill_completion(note: Note, schema: SlotSchema, claims: Sequence[StateClaim]) -> str:
+    """The answer for one pair's claims (at least one), in their order."""
+    scopes, text = named_scopes(note.text, schema), sanitised(note.text)
+    entries = [
+        {"quote": quote_for(text, claim, schema), **_value_fields(note, schema, claim, scopes)}
+        for claim in claims
+    ]
+    return _json({"claims": entries})
 
 
 def compare_messages(incumbent: StateClaim, incoming: StateClaim, schema: SlotSchema) -> list[Message]:
-    """System and user message for compare-claims, with the facts that code computes."""
-    facts = {
-        "same_key": incumbent.key == incoming.key,
-        "same_normal_form": incumbent.key == incoming.key
-        and schema.normal(incumbent) == schema.normal(incoming),
-        "stronger": _ordering(incumbent.evidence.score, incoming.evidence.score),
-        "newer": _ordering(incumbent.timestamp, incoming.timestamp),
-    }
-    user = f"Incumbent: {_claim(incumbent)}\nIncoming: {_claim(incoming)}\nFacts: {_json(facts)}"
+    """System and user message for compare-claims; who is stronger or newer is not a model's to say."""
+    same_key = incumbent.key == incoming.key
+    form = ""
+    if same_key:
+        equal = schema.normal(incumbent) == schema.normal(incoming) and incumbent.retires == incoming.retires
+        form = f", {'equal' if equal else 'different'} values"
+    user = (
+        f"Incumbent: {_claim(incumbent)}\nIncoming: {_claim(incoming)}\n"
+        f"Facts: {'same key' if same_key else 'different keys'}{form}"
+    )
     return [{"role": "system", "content": COMPARE_SYSTEM}, {"role": "user", "content": user}]
 
 
-def compare_completion(comparison: Comparison) -> str:
-    return _json({"relation": comparison.relation.value, "winner": comparison.winner.value})
+def compare_completion(relation: Relation) -> str:
+    return _json({"relation": relation.value})
 
 
 def update_messages(items: LiveItems, incoming: StateClaim, schema: SlotSchema) -> list[Message]:
@@ -81,15 +110,11 @@ def update_messages(items: LiveItems, incoming: StateClaim, schema: SlotSchema) 
     normal = schema.normal(incoming)
     lines = []
     for name, item in item_names(items):
-        facts = {
-            "status": item.status.value,
-            "same_normal_form": item.normal == normal,
-            "stronger": _ordering(item.claim.evidence.score, incoming.evidence.score),
-            "newer": _ordering(item.claim.timestamp, incoming.timestamp),
-        }
-        lines.append(f"{name}: {_claim(item.claim)} {_json(facts)}")
+        equal = "equal value" if item.normal == normal else "different value"
+        rank = _ordering(item.claim.rank, incoming.rank)
+        lines.append(f"{name}: {_value(item.claim)} | {item.status.value}, {equal}, {rank}")
     held = "\n".join(lines) or "(no items)"
-    user = f"Items:\n{held}\nIncoming: {_claim(incoming)}"
+    user = f"Incoming: {_claim(incoming)}\nItems:\n{held}"
     return [{"role": "system", "content": UPDATE_SYSTEM}, {"role": "user", "content": user}]
 
 
@@ -105,20 +130,11 @@ def item_names(items: LiveItems) -> Sequence[tuple[str, MemoryItem]]:
     return [(f"m{number}", item) for number, item in enumerate(ordered)]
 
 
-def schema_lines(schema: SlotSchema) -> str:
-    """One line a pair: its names, form, enum values and cardinality."""
-    lines = []
-    for entity, slot in schema.pairs():
-        values = f" {{{', '.join(slot.values)}}}" if slot.values else ""
-        many = ", many" if slot.cardinality == "many" else ""
-        names = ", ".join((*entity.aliases, *slot.aliases))
-        lines.append(
-            f"- {entity.entity}.{slot.slot} ({slot.form.value}{values}{many}): {slot.about or names}"
-        )
-    for kind, scopes in (("branches", schema.branches), ("envs", schema.envs)):
-        if scopes:
-            lines.append(f"{kind}: {', '.join(sorted(scopes))}")
-    return "\n".join(lines)
+def pair_line(entity: Entity, slot: Slot) -> str:
+    """One pair: its name, its enum's values or its form, and what it is about (or else its aliases)."""
+    values = f"{{{', '.join(slot.values)}}}" if slot.values else f"({slot.form.value})"
+    many = ", many" if slot.cardinality is Cardinality.MANY else ""
+    return f"{entity.entity}.{slot.slot} {values}{many}: {slot.about or ', '.join(slot.names)}"
 
 
 def quoted(text: str) -> str:
@@ -134,26 +150,51 @@ def sanitised(text: str) -> str:
     return re.sub(r"\[(/?INST)\]", r"[ \1 ]", broken)
 
 
-def _clean(text: str | None) -> str | None:
-    return sanitised(text) if text is not None else None
+def _extract(note: Note, tail: str) -> list[Message]:
+    user = f"Note ({note.evidence_type.value}):\n{quoted(note.text)}\n{tail}"
+    return [{"role": "system", "content": EXTRACT_SYSTEM}, {"role": "user", "content": user}]
+
+
+def _scope_line(note: Note, schema: SlotSchema) -> str:
+    """The scopes that the note names, found by code; nothing where it names none."""
+    named = named_scopes(note.text, schema)
+    return "".join(f" {kind}: {', '.join((*names, ANY_SCOPE))}." for kind, names in named.items())
+
+
+def _value_fields(
+    note: Note, schema: SlotSchema, claim: StateClaim, scopes: Mapping[str, Sequence[str]]
+) -> dict[str, str | None]:
+    """Value, the member that is retired if any, and the scope in so far as the note names scopes."""
+    slot, text = schema.slot(claim.entity, claim.slot), sanitised(note.text)
+
+    def said(value: str) -> str:
+        return as_allowed(text, sanitised(value), slot)
+
+    fields = {"value": None if claim.value is None else said(claim.value)}
+    if claim.retires is not None:
+        fields["retires"] = said(claim.retires)
+    for kind, names in scopes.items():
+        scope = getattr(claim, kind)
+        fields[kind] = scope if scope in names else ANY_SCOPE
+    return fields
+
+
+def _value(claim: StateClaim) -> str:
+    if claim.value is not None:
+        return f"{_json(sanitised(claim.value))} ({claim.evidence.type.value})"
+    gone = f"removed {_json(sanitised(claim.retires))}" if claim.retires is not None else "removed"
+    return f"{gone} ({claim.evidence.type.value})"
 
 
 def _claim(claim: StateClaim) -> str:
-    what = {
-        "key": str(claim.key),
-        "value": _clean(claim.value),
-        "evidence": claim.evidence.type.value,
-        "commit": bool(claim.evidence.commit),
-    }
-    if claim.retires is not None:
-        what["retires"] = sanitised(claim.retires)
-    return _json(what)
+    return f"{sanitised(str(claim.key))} = {_value(claim)}"
 
 
-def _ordering(incumbent: object, incoming: object) -> str:
-    if incumbent == incoming:
-        return "equal"
-    return "incoming" if incoming > incumbent else "incumbent"  # type: ignore[operator]
+def _ordering(item: object, incoming: object) -> str:
+    """Strength first, then time (paper 3.2), said in words."""
+    if item == incoming:
+        return "incoming ranks equal"
+    return f"incoming ranks {'higher' if incoming > item else 'lower'}"  # type: ignore[operator]
 
 
 def _json(data: object) -> str:

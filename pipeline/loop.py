@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from operators.assembly import OperatorChoice, build_operators
+from operators.assembly import ModelSource, OperatorChoice, build_operators
 from operators.claims import Decision, Finding, Note, StateClaim
 from operators.errors import OperatorFailure, SchemaError
 from operators.outcome import Outcome, OutcomeKind
@@ -39,12 +39,14 @@ def open_loop(
     policy: FailurePolicy = FailurePolicy.RAISE,
     log: MemoryLog | None = None,
     clock: Clock = system_clock,
+    source: ModelSource | None = None,
 ) -> UpdateLoop:
     """A loop with the chosen operators on the given log (None: a new one in memory).
 
-    `policy` says what happens when an operator gives no answer; rules are what `rules` falls back to.
+    `source` is the model that learned operators ask. `policy` says what happens when an operator gives no
+    answer; rules are what `rules` falls back to.
     """
-    chosen, rules = build_operators(choice, schema), build_operators(OperatorChoice(), schema)
+    chosen, rules = build_operators(choice, schema, source), build_operators(OperatorChoice(), schema)
     decider = Decider(schema, chosen.update, rules.update, policy)
     return UpdateLoop(Memory(schema, decider, log=log, clock=clock), chosen.extract, rules.extract, policy)
 

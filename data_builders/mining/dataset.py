@@ -1,4 +1,4 @@
-"""`data mine`: repositories become a folder of mined commits, notes, examples and a manifest."""
+"""`data mine`: repositories become a folder of mined commits, notes and a manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TypeVar
 import pygit2
 from pydantic import TypeAdapter, ValidationError
 
-from data_builders.examples import Source, examples
 from data_builders.gold import GoldCases
 from data_builders.mining.align import Aligned, Alignment, align
 from data_builders.mining.history import MinedCommit, PlannedCommit, RepositoryMiner, Transition, mine_history
@@ -165,14 +164,11 @@ def _write(folder: Path, mined: _Mined) -> dict[str, object]:
     notes = list(_notes(mined))
     links = list(islice(chains(mined.commits), MAX_CHAINS))
     chained = chain_cases(mined.origin.name, links)
-    cases = GoldCases(chained.schema, tuple(note.case() for note in notes), chained.compare, chained.update)
     with (folder / "commits.jsonl").open("wb") as lines:
         for commit in mined.commits:
             lines.write(_COMMIT.dump_json(commit) + b"\n")
     with (folder / "notes.jsonl").open("w", encoding="utf-8") as text:
         text.writelines(note.model_dump_json(by_alias=True, exclude_defaults=True) + "\n" for note in notes)
-    with (folder / "examples.jsonl").open("w", encoding="utf-8") as text:
-        text.writelines(f"{row.json_line()}\n" for row in examples(cases, Source.MINED, mined.origin.name))
     schema = {key: list(names) for key, names in sorted(_discovered(mined.commits).items())}
     (folder / "schema.json").write_text(
         json.dumps(schema, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"

@@ -54,6 +54,15 @@ def _contains_in_order(longer: tuple[str, ...], shorter: tuple[str, ...]) -> boo
     return all(word in rest for word in shorter)
 
 
+def winner_of(relation: Relation, incumbent: StateClaim, incoming: StateClaim) -> Winner:
+    """Who holds: both where nothing collides, else score, then event time; undecided at a tie (paper 3.2)."""
+    if relation in (Relation.SAME, Relation.UNRELATED):
+        return Winner.BOTH
+    if incumbent.rank == incoming.rank:
+        return Winner.UNDECIDED
+    return Winner.INCOMING if incoming.rank > incumbent.rank else Winner.INCUMBENT
+
+
 @dataclass(frozen=True, slots=True)
 class RuleCompare:
     """Relation by normal form and word content; winner by score, then event time (paper 3.2)."""
@@ -67,12 +76,7 @@ class RuleCompare:
         if incumbent.key != incoming.key:
             return valid(Comparison(Relation.UNRELATED, Winner.BOTH))
         relation = self._relation(incumbent, incoming)
-        if relation is Relation.SAME:
-            return valid(Comparison(relation, Winner.BOTH))
-        if incumbent.rank == incoming.rank:
-            return valid(Comparison(relation, Winner.UNDECIDED))
-        winner = Winner.INCOMING if incoming.rank > incumbent.rank else Winner.INCUMBENT
-        return valid(Comparison(relation, winner))
+        return valid(Comparison(relation, winner_of(relation, incumbent, incoming)))
 
     def _relation(self, incumbent: StateClaim, incoming: StateClaim) -> Relation:
         old, new = self.schema.normal(incumbent), self.schema.normal(incoming)

@@ -44,14 +44,18 @@ class RuleExtract:
 
     def _claim(self, note: Note, text: str, target: Target, reading: Reading) -> StateClaim:
         assert self._index is not None
-        evidence = note.evidence
-        if STALE.search(text) and note.git_commit is None:
-            evidence = Evidence(type=EvidenceType.STALE_OBSERVATION, source=note.source_id)
         return StateClaim(
             entity=target.entity.entity, slot=target.slot.slot, value=reading.value, retires=reading.retires,
             branch=self._index.branch(text), env=self._index.env(text),
-            evidence=evidence, timestamp=note.observed_at,
+            evidence=evidence_of(note, text), timestamp=note.observed_at,
         )  # fmt: skip
+
+
+def evidence_of(note: Note, text: str) -> Evidence:
+    """The note's evidence; stale-observation where no commit backs it and the text calls itself old."""
+    if STALE.search(text) and note.git_commit is None:
+        return Evidence(type=EvidenceType.STALE_OBSERVATION, source=note.source_id)
+    return note.evidence
 
 
 def _entities(index: SchemaIndex, text: str) -> set[str]:

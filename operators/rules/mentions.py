@@ -93,3 +93,12 @@ class SchemaIndex:
     def env(self, text: str) -> str:
         """The environment a sentence names, else `*`."""
         return next((name for name, matcher in self._envs.items() if matcher.find(text)), ANY_SCOPE)
+
+
+def named_scopes(text: str, schema: SlotSchema) -> dict[str, tuple[str, ...]]:
+    """The branches and envs that a text names, under `branch` and `env`; a kind without any is absent."""
+    found = {
+        kind: tuple(name for name, aliases in scopes.items() if NameMatcher.of((name, *aliases)).find(text))
+        for kind, scopes in (("branch", schema.branches), ("env", schema.envs))
+    }
+    return {kind: names for kind, names in found.items() if names}

@@ -11,6 +11,7 @@ from data_builders.build import DataConfig, Manifest, SyntheticConfig, build_dat
 from data_builders.examples import Example, Source, read_examples
 from data_builders.examples import examples as rows_of
 from data_builders.gold import gold_cases
+from data_builders.mining.training import MinedConfig
 from data_builders.scenarios import load_vocabulary
 from data_builders.splits import find_leaks, leave_one_out
 from data_builders.trajectory import Trajectory, load_trajectories
@@ -18,7 +19,10 @@ from operators.errors import InputError, LeakError
 
 FOLDER = Path(__file__).parents[2] / "configs" / "trajectories"
 CONFIG = DataConfig(
-    near_duplicate=85, synthetic=SyntheticConfig(scenarios=2, lengths=(6,), long_noise=(False, True))
+    near_duplicate=85,
+    negatives=4,
+    synthetic=SyntheticConfig(scenarios=2, lengths=(6,), long_noise=(False, True)),
+    mined=MinedConfig(notes=20, max_characters=600, bot_share=0.1),
 )
 
 
@@ -31,7 +35,11 @@ def built(out: Path, seed: int = 7, trajectories: Path = FOLDER) -> Manifest:
 
 @pytest.fixture(scope="module")
 def examples() -> list[Example]:
-    return [e for t in load_trajectories(FOLDER) for e in rows_of(gold_cases(t), Source.TRAJECTORY, t.name)]
+    return [
+        row
+        for t in load_trajectories(FOLDER)
+        for row in rows_of(gold_cases(t), Source.TRAJECTORY, t.name, negatives=4)
+    ]
 
 
 def test_two_builds_of_a_seed_have_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
@@ -56,7 +64,9 @@ def test_the_rows_load_with_datasets_and_their_answers_are_json(tmp_path: Path) 
         rows = load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
         assert len(rows) == len(path.read_text().splitlines())
         assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
-        assert isinstance(json.loads(rows[0]["completion"][0]["content"]), dict)
+        answers = {row["task"]: row["completion"][0]["content"] for row in rows}
+        assert answers.pop("select", "yes") in ("yes", "no")
+        assert all(isinstance(json.loads(answer), dict) for answer in answers.values())
 
 
 def test_every_row_is_in_the_test_of_its_holdout_or_in_its_training(examples: list[Example]) -> None:
@@ -141,7 +151,7 @@ def test_a_changed_split_a_changed_row_and_a_foreign_folder_are_found_out(tmp_pa
         verify_data(out, near_duplicate=85)
     split.write_text(stored)
     rows = out / "synthetic-extract-state.jsonl"
-    rows.write_text(rows.read_text().replace("Supported pairs", "Known pairs", 1))
+    rows.write_text(rows.read_text().replace("Pairs:", "Known pairs:", 1))
     with pytest.raises(InputError, match="not as it was written"):
         verify_data(out, near_duplicate=85)
     with pytest.raises(InputError, match=r"no manifest\.json"):

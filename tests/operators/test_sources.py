@@ -75,7 +75,10 @@ def test_an_override_reaches_into_a_config_and_a_wrong_one_names_the_nearest_key
     from data_builders.build import DataConfig
 
     path = tmp_path / "data.yaml"
-    path.write_text("near_duplicate: 85\nsynthetic: {scenarios: 2, lengths: [6], long_noise: [false]}\n")
+    path.write_text(
+        "near_duplicate: 85\nnegatives: 3\nsynthetic: {scenarios: 2, lengths: [6], long_noise: [false]}\n"
+        "mined: {notes: 9, max_characters: 600, bot_share: 0.1}\n"
+    )
     assert load_config(path, DataConfig, ["synthetic.scenarios=3"]).synthetic.scenarios == 3
     with pytest.raises(ConfigError) as caught:
         load_config(path, DataConfig, ["synthetic.scenario=3"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_builders.examples import read_examples
+from data_builders.examples import Source, examples
 from data_builders.mining.dataset import (
     Origin,
     mine_repositories,
@@ -17,6 +17,7 @@ from data_builders.mining.dataset import (
     read_commits,
     read_notes,
 )
+from data_builders.mining.training import MinedConfig, training_cases
 from eval.loo import run_mined
 from eval.report import summarise
 from operators.assembly import parse_choice
@@ -116,15 +117,33 @@ def test_a_vendored_copy_is_known_by_its_notes(tmp_path: Path) -> None:
         mine_repositories(tmp_path / "out", [Origin(one.path, "a"), Origin(other.path, "b")])
 
 
-def test_the_examples_are_rows_of_the_usual_form(tmp_path: Path) -> None:
+def test_mined_notes_become_rows_of_the_usual_form(tmp_path: Path) -> None:
     build = history(tmp_path / "r")
     manifest = mine_repositories(tmp_path / "out", [Origin(build.path, "one")])
-    rows = list(read_examples(tmp_path / "out" / "one" / "examples.jsonl"))
+    config = MinedConfig(notes=50, max_characters=600, bot_share=0.1)
+    cases = training_cases(tmp_path / "out" / "one", config)
+    rows = list(examples(cases, Source.MINED, "one", negatives=3))
     assert {row.operator for row in rows} == {"extract-state", "compare-claims", "update-memory"}
     assert len({row.id for row in rows}) == len(rows)
     counts = manifest["repositories"]["one"]  # type: ignore[index]
     assert counts["stated"] == len(VERSIONS)
     assert counts["by_miner"]["package-json"]["stated"] == len(VERSIONS)
+
+
+@pytest.mark.parametrize(("share", "bots"), [(0.0, 0), (0.2, 2), (0.5, 8), (1.0, 12)])
+def test_bots_have_at_most_their_share_of_the_training_notes(tmp_path: Path, share: float, bots: int) -> None:
+    build = Builder(tmp_path / "r")
+    for number in range(20):
+        author = "renovate[bot]" if number < 12 else "Ann"
+        build.commit(
+            {"package.json": package(react=f"1.{number}.0")}, f"react to 1.{number}.0", author=author
+        )
+    mine_repositories(tmp_path / "out", [Origin(build.path, "one")])
+    config = MinedConfig(notes=100, max_characters=600, bot_share=share)
+    cases = training_cases(tmp_path / "out" / "one", config)
+    by_bots = {f"one/{n.sha[:12]}/extract" for n in read_notes(tmp_path / "out" / "one") if n.by_bot}
+    assert len(by_bots) == 12
+    assert sum(case.case_id in by_bots for case in cases.extract) == bots
 
 
 def test_an_empty_repository_is_mined_to_nothing(tmp_path: Path) -> None:
