@@ -135,18 +135,15 @@ class TwoStageExtract:
 
     def select(self, cases: Sequence[Case]) -> list[Outcome[list[Pair]]]:
         """Stage 1 alone: the pairs each note states, in the schema's order; none for a blank note."""
-        chosen = []
-        for (_, schema), scores in zip(cases, self.score(cases), strict=True):
-            if scores.value is None:
-                chosen.append(Outcome[list[Pair]](scores.kind, None, scores.detail))
-                continue
-            over = [
-                pair
-                for pair, score in zip(schema.pairs(), scores.value, strict=False)
-                if score >= self.threshold
-            ]
-            chosen.append(Outcome(OutcomeKind.VALID, over))
-        return chosen
+        return [
+            self._over(schema, scores) for (_, schema), scores in zip(cases, self.score(cases), strict=True)
+        ]
+
+    def _over(self, schema: SlotSchema, scores: Outcome[list[float]]) -> Outcome[list[Pair]]:
+        if scores.value is None:
+            return Outcome(scores.kind, None, scores.detail)
+        scored = zip(schema.pairs(), scores.value, strict=False)  # a blank note has no scores
+        return Outcome(OutcomeKind.VALID, [pair for pair, score in scored if score >= self.threshold])
 
     def score(self, cases: Sequence[Case]) -> list[Outcome[list[float]]]:
         """How probably the note states each pair, in the schema's order; [] for a blank note."""
