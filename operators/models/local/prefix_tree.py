@@ -27,10 +27,10 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """N trie nodes, depth first, and M targets.
+    """N trie nodes, depth first, and M targets; or, from `pad_rows`, B padded rows of length T.
 
-    input_ids, position_ids: [1, N]; attention_mask: [1, 1, N, N], True where the query (row) may attend.
-    sources: [M], the node whose hidden state predicts `targets` [M]; rows: [M], whose target it is.
+    input_ids, position_ids: [1, N] or [B, T]. attention_mask: [1, 1, N, N], True where the query (row) may
+    attend, or [B, T], True where a token is no padding. sources: [M], the flat index of the node whose hidden state predicts `targets` [M]; rows: [M], whose target it is.
     row_tokens: how many tokens the rows have when each stands by itself (N is what they cost here).
     """
 
@@ -84,6 +84,41 @@ def pack_rows(rows: Sequence[TokenRow]) -> Pack:
     )
 
 
+def unique_tokens(rows: Sequence[TokenRow]) -> int:
+    """How many nodes `pack_rows` makes of these rows; a row's last token is a target and no node."""
+    total = 0
+    before: tuple[int, ...] = ()
+    for row in sorted(row.ids[:-1] for row in rows):
+        total += len(row) - _common(before, row)
+        before = row
+    return total
+
+
+def pad_rows(rows: Sequence[TokenRow], pad_id: int) -> Pack:
+    """The rows side by side, padded on the right: what `pack_rows` saves against. Raises: as pack_rows."""
+    if not rows or any(not 1 <= row.labelled_from < len(row.ids) for row in rows):
+        raise ValueError("a batch needs rows, each with a target after its first token")
+    longest = max(len(row.ids) for row in rows) - 1
+    ids = [[*row.ids[:-1], *[pad_id] * (longest + 1 - len(row.ids))] for row in rows]
+    lengths = torch.tensor([[len(row.ids) - 1] for row in rows])
+    places = torch.arange(longest)[None].expand(len(rows), -1)
+    targets = [
+        (number, number * longest + at - 1, row.ids[at])
+        for number, row in enumerate(rows)
+        for at in range(row.labelled_from, len(row.ids))
+    ]
+    owners, sources, wanted = (torch.tensor(column) for column in zip(*targets, strict=True))
+    return Pack(
+        input_ids=torch.tensor(ids),
+        position_ids=places,
+        attention_mask=places < lengths,
+        sources=sources,
+        targets=wanted,
+        rows=owners,
+        row_tokens=sum(len(row.ids) for row in rows),
+    )
+
+
 def target_hidden(model: nn.Module, pack: Pack) -> Tensor:
     """[M, hidden]: the last hidden state that predicts each target, under the model's active adapter."""
     decoder = _part(model, "model")
@@ -93,7 +128,7 @@ def target_hidden(model: nn.Module, pack: Pack) -> Tensor:
         attention_mask=_mask_for(model, pack.attention_mask),
         use_cache=False,
     ).last_hidden_state
-    return states[0, pack.sources]
+    return states.flatten(0, 1)[pack.sources]
 
 
 def target_logits(model: nn.Module, pack: Pack) -> Tensor:
@@ -105,7 +140,11 @@ def target_logits(model: nn.Module, pack: Pack) -> Tensor:
 def _mask_for(model: nn.Module, allowed: Tensor) -> Tensor:
     """The mask as the model's attention wants it: eager attention adds it to the scores."""
     config = _part(model, "model").config
-    if not isinstance(config, PreTrainedConfig) or config._attn_implementation != "eager":
+    if (
+        allowed.dim() != 4
+        or not isinstance(config, PreTrainedConfig)
+        or config._attn_implementation != "eager"
+    ):
         return allowed
     floor = torch.finfo(torch.float32).min / 2  # half, so that a sum with a score stays finite
     return torch.where(allowed, 0.0, floor)

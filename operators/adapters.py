@@ -1,0 +1,109 @@
+"""Adapters on disk: PEFT files with a card that says what they are, on which base, from which data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from operators.artefacts import sha256_of, write_json
+from operators.claims import content_hash
+from operators.errors import ConfigError, PreflightError
+from operators.schema import FrozenModel
+
+WEIGHTS = "adapter_model.safetensors"
+CARD = "adapter.json"
+
+
+class BaseCard(FrozenModel):
+    """Which base: hub id and revision, and hashes of its config (volatile keys aside) and tokenizer."""
+
+    id: str
+    revision: str
+    config_hash: str
+    tokenizer_hash: str
+
+
+class AdapterCard(FrozenModel):
+    """adapter.json. `holdout` is what was left out of training, "none" for a shared stage.
+
+    `parent` is the name of the adapter that training went on from; `recipe_hash` decides whether a finished
+    adapter can be reused; `training` holds rows, tokens, steps, seconds and losses.
+    """
+
+    format: int = 1
+    operator: str
+    tasks: tuple[str, ...]
+    holdout: str
+    stage: Literal["shared", "fold", "single"]
+    parent: str | None
+    base: BaseCard
+    prompt_version: str
+    data_hash: str
+    recipe_hash: str
+    weights_hash: str
+    dtype: str
+    config: dict[str, object]
+    training: dict[str, object]
+    environment: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        """Operator, holdout and a hash of all that decides the weights, the weights included."""
+        identity = content_hash(self.recipe_hash, self.data_hash, self.weights_hash, self.prompt_version)
+        return f"{self.operator}-{self.holdout}-{identity[:8]}"
+
+
+def write_card(folder: Path, card: AdapterCard) -> None:
+    write_json(folder / CARD, card.model_dump(mode="json"))
+
+
+def read_card(folder: Path) -> AdapterCard:
+    """The card of an adapter folder. Raises: PreflightError for a folder that holds none."""
+    path = folder / CARD
+    try:
+        return AdapterCard.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as fault:
+        hint = "give an adapter folder that `latticemind train` wrote"
+        raise PreflightError(f"{path}: no adapter card can be read ({fault})"[:300], hint=hint) from fault
+
+
+def list_adapters(run: Path) -> list[tuple[Path, AdapterCard]]:
+    """Every finished adapter of a run, by path; none for a run without any."""
+    folders = sorted(path.parent for path in (run / "adapters").glob(f"*/*/{CARD}"))
+    return [(folder, read_card(folder)) for folder in folders]
+
+
+def adapter_for(run: Path, *, operator: str, holdout: str) -> tuple[Path, AdapterCard]:
+    """The run's adapter for an operator that was not trained on `holdout`; a multi-task one failing that.
+
+    Raises: ConfigError, naming what there is.
+    """
+    found = [entry for entry in list_adapters(run) if entry[1].stage != "shared"]
+    for name in (operator, "multi"):
+        for folder, card in found:
+            if (card.operator, card.holdout) == (name, holdout):
+                return folder, card
+    known = ", ".join(f"{card.operator} without {card.holdout}" for _, card in found) or "none"
+    raise ConfigError(
+        f"{run} has no {operator} adapter that leaves out {holdout}", hint=f"there are: {known}"
+    )
+
+
+def weights_hash(folder: Path) -> str:
+    return sha256_of(folder / WEIGHTS)
+
+
+def base_card(path: Path, *, id: str, revision: str) -> BaseCard:  # noqa: A002 - the card's own word
+    """The card of a base in a folder. Raises: ConfigError when config.json or tokenizer.json is missing."""
+    for name in ("config.json", "tokenizer.json"):
+        if not (path / name).is_file():
+            raise ConfigError(f"{path} holds no {name}", hint="give a folder with a whole base model")
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    stable = {k: v for k, v in config.items() if k not in ("transformers_version", "dtype", "_name_or_path")}
+    return BaseCard(
+        id=id, revision=revision, config_hash=content_hash(stable),
+        tokenizer_hash=sha256_of(path / "tokenizer.json"),
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Cases to what the model runs: packs that share prefixes, or padded rows; the targets are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+from torch import Tensor
+
+from operators.models.local.prefix_tree import Pack, TokenRow, pack_rows, pad_rows, unique_tokens
+
+
+class Feature(TypedDict):
+    """The token rows of one case: their ids, and where each row's targets begin."""
+
+    ids: list[list[int]]
+    labelled_from: list[int]
+
+
+class Batch(TypedDict):
+    """What one forward pass is given. `shift_labels` are the targets [M], for the trainer's count of them."""
+
+    packs: list[Pack]
+    shift_labels: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTreeCollator:
+    """Packs of whole cases, each of at most `pack_tokens` unique tokens unless one case alone has more."""
+
+    pack_tokens: int
+
+    def __call__(self, features: Sequence[Feature]) -> Batch:
+        packs, waiting, size = [], [], 0
+        for feature in features:
+            rows = rows_of(feature)
+            tokens = unique_tokens(rows)
+            if waiting and size + tokens > self.pack_tokens:
+                packs.append(pack_rows(waiting))
+                waiting, size = [], 0
+            waiting += rows
+            size = unique_tokens(waiting)
+        packs.append(pack_rows(waiting))
+        return _batch(packs)
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedCollator:
+    """Every row by itself in one padded batch, as plain training has it."""
+
+    pad_id: int
+
+    def __call__(self, features: Sequence[Feature]) -> Batch:
+        return _batch([pad_rows([row for feature in features for row in rows_of(feature)], self.pad_id)])
+
+
+def feature_of(rows: Sequence[TokenRow]) -> Feature:
+    """One case as `datasets` holds it."""
+    return {"ids": [list(row.ids) for row in rows], "labelled_from": [row.labelled_from for row in rows]}
+
+
+def rows_of(feature: Feature) -> list[TokenRow]:
+    """The token rows of one case."""
+    return [
+        TokenRow(tuple(ids), start)
+        for ids, start in zip(feature["ids"], feature["labelled_from"], strict=True)
+    ]
+
+
+def _batch(packs: list[Pack]) -> Batch:
+    targets = torch.cat([pack.targets for pack in packs])
+    return Batch(packs=packs, shift_labels=targets, labels=targets)

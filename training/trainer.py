@@ -1,0 +1,241 @@
+"""One adapter on one base: TRL's trainer over packs, with the head only where there is a target."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.trainer_utils import get_last_checkpoint
+from trl import SFTConfig, SFTTrainer
+
+from operators.errors import TrainingError
+from operators.models.local.prefix_tree import Pack, TokenRow, target_logits
+from training.collate import PaddedCollator, PrefixTreeCollator, feature_of
+from training.config import StageConfig, TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A base with its tokenizer; adapters come and go on it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training came to: losses are means over labelled tokens."""
+
+    steps: int
+    first_loss: float
+    last_loss: float
+    row_tokens: int
+    run_tokens: int
+    seconds: float
+
+
+def load_tokenizer(path: Path, config: TrainConfig) -> PreTrainedTokenizerBase:
+    """The base's tokenizer with the recipe's pad and end-of-turn tokens; none is added.
+
+    Raises: TrainingError for a token that the vocabulary lacks.
+    """
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path)
+    known = tokenizer.get_vocab()
+    for name in (config.base.pad_token, config.base.eos_token):
+        if name not in known:
+            raise TrainingError(
+                f"the base has no token {name!r}", hint="see base.pad_token and base.eos_token"
+            )
+    tokenizer.pad_token, tokenizer.eos_token = config.base.pad_token, config.base.eos_token
+    return tokenizer
+
+
+def load_base(path: Path, config: TrainConfig) -> Loaded:
+    """The base as the recipe wants it held: dtype, attention and quantisation are all explicit (T03 to T06)."""
+    quantization = None
+    if config.base.quantization == "nf4":
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=getattr(torch, config.base.compute_dtype),
+            bnb_4bit_use_double_quant=config.base.double_quant,
+        )
+    model = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=getattr(torch, config.base.dtype),
+        attn_implementation=config.base.attention,
+        quantization_config=quantization,
+    )
+    tokenizer = load_tokenizer(path, config)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    model.config.use_cache = False
+    if quantization is not None:
+        prepare_model_for_kbit_training(model, use_gradient_checkpointing=config.gradient_checkpointing)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return Loaded(model, tokenizer)
+
+
+def attach(loaded: Loaded, config: TrainConfig, parent: Path | None) -> PeftModel:
+    """A trainable adapter on the base: a new one, or one that goes on from `parent`'s weights."""
+    if parent is not None:
+        return PeftModel.from_pretrained(loaded.model, parent, is_trainable=True)
+    torch.manual_seed(config.optim.seed)
+    recipe = LoraConfig(
+        r=config.lora.r,
+        lora_alpha=config.lora.alpha,
+        lora_dropout=config.lora.dropout,
+        target_modules=list(config.lora.target_modules),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    model = get_peft_model(loaded.model, recipe)
+    assert isinstance(model, PeftModel)
+    return model
+
+
+def detach(model: PeftModel) -> None:
+    """Take the adapter off the base again, which stays as it was loaded."""
+    model.unload()
+
+
+class PackTrainer(SFTTrainer):  # type: ignore[misc]
+    """TRL's SFTTrainer whose batches are packs; the loss is the mean over the step's labelled tokens."""
+
+    autocast: bool = False
+    row_tokens: int = 0
+    run_tokens: int = 0
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """The packs' summed cross-entropy over the number of targets in the whole optimizer step."""
+        if return_outputs or num_items_in_batch is None:
+            raise TrainingError("a pack has a loss only within a training step")
+        losses = [self._summed(model, pack) for pack in inputs["packs"]]
+        return torch.stack(losses).sum() / num_items_in_batch
+
+    def _summed(self, model: nn.Module, pack: Pack) -> Tensor:
+        pack = pack.to(self.args.device)
+        self.row_tokens += pack.row_tokens
+        self.run_tokens += pack.input_ids.numel()
+        with self._precision():
+            logits = target_logits(model, pack)
+        return nn.functional.cross_entropy(logits.float(), pack.targets, reduction="sum")
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if not self.autocast:
+            return nullcontext()
+        return torch.autocast(self.args.device.type, torch.bfloat16)
+
+
+def train_adapter(
+    loaded: Loaded,
+    model: PeftModel,
+    cases: Sequence[Sequence[TokenRow]],
+    config: TrainConfig,
+    stage: StageConfig,
+    *,
+    batch_size: int,
+    accumulation: int,
+    work: Path,
+    log: Path,
+) -> Trained:
+    """Train the model's active adapter on the cases; an earlier checkpoint under `work` is continued.
+
+    `log` gets one JSON line each `log_every_steps`. Raises: TrainingError when nothing is trainable or the
+    loss is no number.
+    """
+    count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if count == 0:
+        raise TrainingError("the adapter has no trainable parameter (T26)")
+    collator = (
+        PrefixTreeCollator(config.pack_tokens)
+        if config.batching == "prefix-tree"
+        else PaddedCollator(int(loaded.tokenizer.pad_token_id))  # type: ignore[arg-type]
+    )
+    trainer = PackTrainer(
+        model=model,
+        args=_arguments(config, stage, batch_size, accumulation, work),
+        train_dataset=Dataset.from_list([dict(feature_of(rows)) for rows in cases]),
+        data_collator=collator,
+        processing_class=loaded.tokenizer,
+    )
+    trainer.autocast = config.autocast
+    trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
+    began = time.perf_counter()
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(work)) if work.is_dir() else None)
+    losses = [entry for entry in trainer.state.log_history if "loss" in entry]
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in losses), encoding="utf-8")
+    values = [float(entry["loss"]) for entry in losses]
+    if not values or not all(math.isfinite(value) for value in values):
+        raise TrainingError(f"the loss is no number: {values[-3:]}", hint="lower the learning rate")
+    return Trained(
+        steps=trainer.state.global_step,
+        first_loss=values[0],
+        last_loss=values[-1],
+        row_tokens=trainer.row_tokens,
+        run_tokens=trainer.run_tokens,
+        seconds=round(time.perf_counter() - began, 1),
+    )
+
+
+def _arguments(
+    config: TrainConfig, stage: StageConfig, batch_size: int, accumulation: int, work: Path
+) -> SFTConfig:
+    on_cpu = not torch.cuda.is_available()
+    return SFTConfig(
+        output_dir=str(work),
+        num_train_epochs=stage.epochs,
+        learning_rate=stage.learning_rate,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulation,
+        lr_scheduler_type=config.optim.scheduler,
+        warmup_steps=config.optim.warmup,
+        weight_decay=config.optim.weight_decay,
+        max_grad_norm=config.optim.max_grad_norm,
+        optim=config.optim.optimizer,
+        seed=config.optim.seed,
+        data_seed=config.optim.seed,
+        max_length=config.max_length,
+        packing=False,
+        completion_only_loss=True,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        gradient_checkpointing=config.gradient_checkpointing,
+        bf16=False,  # PackTrainer autocasts itself; the weights keep the recipe's dtype
+        fp16=False,
+        use_cpu=on_cpu,
+        dataloader_pin_memory=not on_cpu,
+        save_strategy="steps",
+        save_steps=config.save_every_steps,
+        save_total_limit=1,
+        save_only_model=False,
+        logging_strategy="steps",
+        logging_steps=config.log_every_steps,
+        logging_first_step=True,
+        report_to=config.report_to,
+        eval_strategy="no",
+        disable_tqdm=None,
+    )
