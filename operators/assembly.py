@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 from rapidfuzz import process
@@ -69,6 +70,19 @@ class OperatorChoice(BaseModel):
         """Steps other than `rules`, as `parse_choice` reads them; `rules` when there is none."""
         picked = [f"{step}={name}" for step, name in self.model_dump().items() if name != "rules"]
         return ",".join(picked) or "rules"
+
+
+def local_model(base: Path, *, identity: str, adapters: Mapping[str, Path], batch_size: int) -> TextModel:
+    """A model in this process.
+
+    Raises: ConfigError where torch and its companions are not installed.
+    """
+    try:
+        from operators.models.local.model import LocalModel  # noqa: PLC0415 - the extra `local` is optional
+    except ImportError as fault:
+        hint = "pip install 'latticemind[local]'"
+        raise ConfigError(f"a local model needs the extra `local` ({fault.name})", hint=hint) from fault
+    return LocalModel(base, identity=identity, adapters=adapters, batch_size=batch_size)
 
 
 def parse_choice(text: str) -> OperatorChoice:

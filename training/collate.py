@@ -34,7 +34,9 @@ class PrefixTreeCollator:
     pack_tokens: int
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
-        packs, waiting, size = [], [], 0
+        packs: list[Pack] = []
+        waiting: list[TokenRow] = []
+        size = 0
         for feature in features:
             rows = rows_of(feature)
             tokens = unique_tokens(rows)

@@ -104,7 +104,7 @@ def logit_bytes(shape: Shape, method: Method, targets: int) -> float:
 
 
 def cast_bytes(shape: Shape, method: Method) -> float:
-    """Bytes of weights in the compute dtype beside those held: the head under autocast, a projection of NF4."""
+    """Bytes of weights cast to the compute dtype: the head under autocast, one projection of NF4."""
     head = shape.vocabulary * shape.hidden if method.frozen_bytes > method.compute_bytes else 0
     projection = shape.largest_projection if method.nf4 else 0
     return float((head + projection) * method.compute_bytes)

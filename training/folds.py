@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One adapter to train: on `stage` rows, or on both stages' (`single`); a fold goes on from the shared."""
+    """One adapter to train: on the rows of `stage`, or of both stages (`single`)."""
 
     operator: str
     holdout: str
@@ -197,7 +197,7 @@ class Run:
             operator=job.operator,
             tasks=tuple(task for name in operators for task in self.config.tasks[name]),  # type: ignore[index]
             holdout=job.holdout,
-            stage=job.stage,  # type: ignore[arg-type]
+            stage=job.stage,
             parent=parent.card.name if parent else None,
             base=self.base.card,
             prompt_version=PROMPT_VERSION,

@@ -109,7 +109,7 @@ def select(
     `holdout` None means that nothing is held out but what no fold may see.
     Raises: InputError when nothing is left to train on.
     """
-    wanted: dict[str, Counts] = dict(getattr(config.mixture, stage))  # type: ignore[arg-type]
+    wanted: dict[str, Counts] = dict(getattr(config.mixture, stage))
     ids = data.shared_ids() if stage == "shared" else data.fold_ids(holdout or "")
     picked: list[Case] = []
     for source, counts in wanted.items():

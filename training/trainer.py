@@ -23,7 +23,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.trainer_utils import get_last_checkpoint
-from trl import SFTConfig, SFTTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from operators.errors import TrainingError
 from operators.models.local.prefix_tree import Pack, TokenRow, target_logits
@@ -68,10 +69,10 @@ def load_tokenizer(path: Path, config: TrainConfig) -> PreTrainedTokenizerBase:
 
 
 def load_base(path: Path, config: TrainConfig) -> Loaded:
-    """The base as the recipe wants it held: dtype, attention and quantisation are all explicit (T03 to T06)."""
+    """The base as the recipe wants it held: dtype, attention, quantisation are all explicit (T03 to T06)."""
     quantization = None
     if config.base.quantization == "nf4":
-        quantization = BitsAndBytesConfig(
+        quantization = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_compute_dtype=getattr(torch, config.base.compute_dtype),
@@ -87,7 +88,9 @@ def load_base(path: Path, config: TrainConfig) -> Loaded:
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.use_cache = False
     if quantization is not None:
-        prepare_model_for_kbit_training(model, use_gradient_checkpointing=config.gradient_checkpointing)
+        prepare_model_for_kbit_training(  # type: ignore[no-untyped-call]
+            model, use_gradient_checkpointing=config.gradient_checkpointing
+        )
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return Loaded(model, tokenizer)
@@ -116,7 +119,7 @@ def detach(model: PeftModel) -> None:
     model.unload()
 
 
-class PackTrainer(SFTTrainer):  # type: ignore[misc]
+class PackTrainer(SFTTrainer):
     """TRL's SFTTrainer whose batches are packs; the loss is the mean over the step's labelled tokens."""
 
     autocast: bool = False
@@ -173,19 +176,20 @@ def train_adapter(
     collator = (
         PrefixTreeCollator(config.pack_tokens)
         if config.batching == "prefix-tree"
-        else PaddedCollator(int(loaded.tokenizer.pad_token_id))  # type: ignore[arg-type]
+        else PaddedCollator(_pad_id(loaded.tokenizer))
     )
     trainer = PackTrainer(
         model=model,
         args=_arguments(config, stage, batch_size, accumulation, work),
         train_dataset=Dataset.from_list([dict(feature_of(rows)) for rows in cases]),
-        data_collator=collator,
+        data_collator=collator,  # type: ignore[arg-type]
         processing_class=loaded.tokenizer,
     )
     trainer.autocast = config.autocast
     trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
     began = time.perf_counter()
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(work)) if work.is_dir() else None)
+    last = get_last_checkpoint(str(work)) if work.is_dir() else None  # type: ignore[no-untyped-call]
+    trainer.train(resume_from_checkpoint=last)
     losses = [entry for entry in trainer.state.log_history if "loss" in entry]
     log.write_text("".join(json.dumps(entry) + "\n" for entry in losses), encoding="utf-8")
     values = [float(entry["loss"]) for entry in losses]
@@ -199,6 +203,11 @@ def train_adapter(
         run_tokens=trainer.run_tokens,
         seconds=round(time.perf_counter() - began, 1),
     )
+
+
+def _pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    assert isinstance(tokenizer.pad_token_id, int)
+    return tokenizer.pad_token_id
 
 
 def _arguments(

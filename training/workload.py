@@ -46,8 +46,8 @@ def workload(
 ) -> Workload:
     """Count the micro-batches of one epoch; each is a sequence of cases, a case the rows that share a note.
 
-    `pack_tokens` is the recipe's for packs with shared prefixes, None for padded batches. `accumulation` is how
-    many micro-batches one optimizer step takes. No batches: all counts are 0.
+    `pack_tokens` is the recipe's for packs with shared prefixes, None for padded batches. `accumulation` is
+    how many micro-batches one optimizer step takes. No batches: all counts are 0.
     """
     counts = [_count(batch, pack_tokens) for batch in batches]
     return Workload(

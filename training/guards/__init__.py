@@ -59,7 +59,7 @@ GUARDS: tuple[Guard, ...] = (
 ELSEWHERE: dict[str, str] = {
     "T05": "operators/adapters.py: the dtype stands in every adapter.json",
     "T07": "tests/training/test_render.py: rendering gives a list of ints",
-    "T10": "tests/training/test_preflight_registry.py: nothing here imports vllm",
+    "T10": "tests/training/test_preflight_guards.py: nothing here imports vllm",
     "T26": "tests/training/test_trainer.py: trainable parameters are the expected count",
     "T27": "operators/adapters.py: the adapter's own dtype stands in adapter.json",
 }

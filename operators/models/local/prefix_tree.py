@@ -30,8 +30,9 @@ class Pack:
     """N trie nodes, depth first, and M targets; or, from `pad_rows`, B padded rows of length T.
 
     input_ids, position_ids: [1, N] or [B, T]. attention_mask: [1, 1, N, N], True where the query (row) may
-    attend, or [B, T], True where a token is no padding. sources: [M], the flat index of the node whose hidden state predicts `targets` [M]; rows: [M], whose target it is.
-    row_tokens: how many tokens the rows have when each stands by itself (N is what they cost here).
+    attend, or [B, T], True where a token is no padding. sources: [M], the flat index of the node whose
+    hidden state predicts `targets` [M]; rows: [M], whose target it is. row_tokens: how many tokens the rows
+    have when each stands by itself (the nodes are what they cost here).
     """
 
     input_ids: Tensor

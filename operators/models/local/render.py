@@ -17,14 +17,16 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) 
     """
     if not messages or messages[0]["role"] != "system":
         raise InputError("a prompt opens with a system message of ours")
+    conversation = [{"role": message["role"], "content": message["content"]} for message in messages]
     ids = tokenizer.apply_chat_template(
-        [dict(message) for message in messages], add_generation_prompt=True, return_dict=False, tokenize=True
+        conversation, add_generation_prompt=True, return_dict=False, tokenize=True
     )
-    return [int(token) for token in ids]
+    assert isinstance(ids, list)
+    return [token for token in ids if isinstance(token, int)]
 
 
 def completion_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], answer: str) -> list[int]:
-    """Prompt and answer as one row that ends with the end-of-turn token; the prompt is its exact prefix (T19).
+    """Prompt and answer as one row that ends with the end-of-turn token; the prompt is its prefix (T19).
 
     Raises: InputError when the tokenizer has no end-of-turn token.
     """
