@@ -28,6 +28,7 @@ from eval.loo import run_loo, run_mined
 from eval.report import compare_runs, loo_table, mcnemar_table, mined_table, summarise
 from eval.repository import check_head, replay_mined, replay_repository
 from eval.runs import load_run, save_run
+from eval.sources import ModelOptions, sources_for
 from eval.stats import McNemar
 from operators.artefacts import sha256_of
 from operators.assembly import parse_choice
@@ -36,6 +37,9 @@ from operators.errors import ConfigError, LatticeMindError
 from operators.schema import SlotSchema
 from operators.sources import load_yaml
 from pipeline.render import explain, parse_key, render
+from training.commands import train
+from training.commands_models import adapters_app, models_app
+from training.commands_preflight import preflight
 
 CONFIGS = Path(__file__).parent / "configs"
 TRAJECTORIES = CONFIGS / "trajectories"
@@ -47,6 +51,10 @@ bench_app = typer.Typer(no_args_is_help=True, help="Speed and size, as ratios wi
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(bench_app, name="bench")
+app.add_typer(models_app, name="models")
+app.add_typer(adapters_app, name="adapters")
+app.command("train")(train)
+app.command("preflight")(preflight)
 out = Console(soft_wrap=True)
 if not out.is_terminal:
     out.width = 120  # tables in files and pipes
@@ -55,6 +63,16 @@ err = Console(stderr=True, soft_wrap=True)
 TrajectoriesOption = Annotated[Path, typer.Option("--trajectories", help="Folder of trajectory YAMLs.")]
 RepoOption = Annotated[
     Path | None, typer.Option("--repo", help="A local clone: adds real subjects and touched files by sha.")
+]
+AdaptersOption = Annotated[
+    Path | None, typer.Option("--adapters", help="A folder that `train` wrote: each holdout's own adapters.")
+]
+BaseOption = Annotated[
+    str | None, typer.Option("--base", help="A base without adapters: alias, id or folder.")
+]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Stage 1 of two-stage; default: calibrated on the other trajectories."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -169,12 +187,19 @@ def eval_loo(
     ] = None,
     sample: Annotated[int, typer.Option(min=1, help="Mined notes a repository, drawn by hash.")] = 600,
     repo: RepoOption = None,
+    adapters: AdaptersOption = None,
+    base: BaseOption = None,
+    shots: Annotated[int, typer.Option(min=0, help="Solved examples before each request to a base.")] = 0,
+    threshold: ThresholdOption = None,
+    holdout: Annotated[str, typer.Option(help="`all`, or trajectories with commas between.")] = "all",
     runs: Annotated[Path, typer.Option(help="Where the folder with every scored row goes.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
     """Hold each trajectory (or mined repository) out in turn: operators by example, the loop end to end."""
     choices = [parse_choice(text) for text in operators or ["rules"]]
-    found = _read(trajectories, repo) if mined is None else ()
+    read = _read(trajectories, repo)
+    found = [t for t in read if holdout == "all" or t.name in holdout.split(",")]
+    options = ModelOptions(adapters, base, shots, threshold)
     if mined is None:
         inputs = _hashes(trajectories)
     else:
@@ -184,9 +209,13 @@ def eval_loo(
     for choice in choices:
         with _status() as progress:
             if mined is None:
-                rows = run_loo(found, choice, progress=progress)
+                names = [trajectory.name for trajectory in found]
+                sources = sources_for(read, choice, options, holdouts=names, progress=progress)
+                rows = run_loo(found, choice, sources=sources.get, progress=progress)
             else:
-                rows = run_mined(mined, choice, sample=sample, progress=progress)
+                names = [repository.name for repository in mined_repositories(mined)]
+                sources = sources_for((), choice, options, holdouts=names, progress=progress)
+                rows = run_mined(mined, choice, sample=sample, sources=sources.get, progress=progress)
         folder = save_run(rows, runs, operators=str(choice), inputs=inputs)
         done.append((str(choice), rows, folder))
     if as_json:

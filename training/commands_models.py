@@ -13,11 +13,13 @@ from operators.adapter_checks import verify_adapter
 from operators.adapters import list_adapters, read_card
 from operators.errors import ConfigError, PreflightError
 from operators.models.bases import KNOWN, find_base
-from training.bases import fetch_base
+from training.commands import needs
 
 models_app = typer.Typer(no_args_is_help=True, help="Base models: where they are, and fetching them.")
 adapters_app = typer.Typer(no_args_is_help=True, help="Trained adapters: list, show, verify.")
 out = Console(soft_wrap=True)
+if not out.is_terminal:
+    out.width = 120  # tables in files and pipes
 err = Console(stderr=True, soft_wrap=True)
 
 
@@ -27,7 +29,9 @@ def models_fetch(name: Annotated[str, typer.Argument(help="An alias, a hub id, o
     try:
         found = find_base(name)
     except ConfigError:
-        found = fetch_base(name, progress=lambda step: err.print(step, highlight=False))
+        found = needs("training.bases", "local").fetch_base(
+            name, progress=lambda step: err.print(step, highlight=False)
+        )
         out.print(f"{name}: {found.path} ({found.card.id}, {found.card.revision})", highlight=False)
         return
     out.print(f"{name} is here already: {found.path}", highlight=False)
@@ -66,8 +70,12 @@ def adapters_list(run: Annotated[Path, typer.Argument(help="A folder that `train
         except PreflightError as fault:
             verdict = str(fault)
         rows, loss = card.training.get("rows"), card.training.get("last_loss")
-        table.add_row(card.name, card.stage, card.base.id, str(rows), f"{loss}", verdict)
+        table.add_row(card.name, card.stage, card.base.id, str(rows), _rounded(loss), verdict)
     out.print(table)
+
+
+def _rounded(loss: object) -> str:
+    return f"{loss:.3f}" if isinstance(loss, float) else "-"
 
 
 @adapters_app.command("show")

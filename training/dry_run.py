@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from operators.models.local.prefix_tree import TokenRow
 from training.config import TrainConfig
 from training.folds import MULTI, Job, plan_jobs, selection_of
 from training.plan import Plan, describe
-from training.rows import Case, DataFolder
+from training.rows import Case, DataFolder, tokenise
+from training.trainer import load_tokenizer
 from training.workload import Workload, rough_rows, workload
 
 Tokenise = Callable[[Case], list[TokenRow]]
@@ -44,6 +46,12 @@ def dry_run(
         scratch = [_work(job, other, data, rows) for job in jobs]
     notes = () if tokenise else (ROUGH,)
     return describe(config, works, gpu, from_scratch=scratch, notes=notes)
+
+
+def tokeniser(path: Path, config: TrainConfig) -> Tokenise:
+    """Counts rows by the tokenizer of the base in `path`. Raises: as `tokenise` of training.rows."""
+    tokenizer = load_tokenizer(path, config)
+    return lambda case: tokenise(tokenizer, case.examples, max_length=config.max_length)
 
 
 class _Rows:

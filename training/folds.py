@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from operators.adapters import AdapterCard, BaseCard, read_card, weights_hash, write_card
+from operators.adapters import AdapterCard, read_card, weights_hash, write_card
 from operators.artefacts import environment, new_folder, write_json
 from operators.claims import content_hash
 from operators.errors import ConfigError, TrainingError
+from operators.models.bases import FoundBase
 from operators.prompts import PROMPT_VERSION
 from training.config import TrainConfig
 from training.rows import DataFolder, Selection, select, tokenise
@@ -32,14 +33,6 @@ class Job:
     @property
     def name(self) -> str:
         return f"{self.operator}/{SHARED if self.stage == SHARED else self.holdout}"
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """A base on disk with what identifies it."""
-
-    path: Path
-    card: BaseCard
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ def selection_of(job: Job, config: TrainConfig, data: DataFolder) -> Selection:
 class Run:
     """A folder of adapters in the making; what is finished stays and is not trained again."""
 
-    def __init__(self, folder: Path, config: TrainConfig, data: DataFolder, base: Base) -> None:
+    def __init__(self, folder: Path, config: TrainConfig, data: DataFolder, base: FoundBase) -> None:
         self.folder, self.config, self.data, self.base = folder, config, data, base
         self._loaded: Loaded | None = None
 

@@ -152,7 +152,7 @@ def prepare(config: dict[str, Any], device: torch.device, *, seed: int, checkpoi
     """The random NF4 model with LoRA r=16 on its projections, ready to train."""
     torch.manual_seed(seed)
     model: Any = random_nf4_model(config, device, seed=seed)
-    model = prepare_model_for_kbit_training(
+    model = prepare_model_for_kbit_training(  # type: ignore[no-untyped-call]
         model,
         use_gradient_checkpointing=checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from operators.models.bases import find_base
 from pydantic import RootModel, ValidationError
 from rapidfuzz import process
 
-from data_builders.examples import read_examples
+from data_builders.examples import Example, read_examples
 from operators.errors import ConfigError, InputError, PreflightError
+from operators.models.bases import find_base
 from operators.sources import load_yaml
 from training.config import TrainConfig
 from training.guards import Finding, Inspected, find_faults
@@ -69,7 +69,7 @@ def preflight(
     files, facts = _base_files(Recipe(raw), base, needed=base is not None or data is not None)
     rows: tuple[RenderedRow, ...] = ()
     if data is not None and files is not None:
-        examples = _examples(data)
+        examples = _examples(data, Recipe(raw))
         shown = f"of {len(examples):,} rows rendered"
         rows = tuple(render_rows(examples, files, lambda done: progress(f"{done:,} {shown}")))
         facts += _row_facts(rows)
@@ -140,7 +140,7 @@ def _base_files(recipe: Recipe, named: str | None, *, needed: bool) -> tuple[Bas
     if name is None:
         return None, ["the recipe names no base: its files are not checked"]
     try:
-        found = find_base(str(name))
+        found = find_base(str(name), None if named else recipe.get("base.revision"))
     except ConfigError as fault:
         if needed:
             raise
@@ -148,11 +148,19 @@ def _base_files(recipe: Recipe, named: str | None, *, needed: bool) -> tuple[Bas
     return read_base(found.path, found.card.model_dump()), [f"base {name} at {found.path}"]
 
 
-def _examples(folder: Path) -> list[Any]:
+def _examples(folder: Path, recipe: Recipe) -> list[Example]:
+    """The folder's rows of the tasks that the recipe trains; all of them where it names none."""
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise InputError("no rows (*.jsonl) here", file=folder, hint="give a folder that `data build` wrote")
-    return [example for file in files for example in read_examples(file)]
+    tasks = recipe.get("tasks")
+    trained = {task for names in tasks.values() for task in names} if isinstance(tasks, Mapping) else None
+    return [
+        example
+        for file in files
+        for example in read_examples(file)
+        if trained is None or example.task in trained
+    ]
 
 
 def _row_facts(rows: Sequence[RenderedRow]) -> list[str]:

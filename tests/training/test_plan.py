@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ from rich.console import Console
 from operators.config import load_config
 from operators.errors import ConfigError, InputError
 from operators.models.local.prefix_tree import TokenRow, pack_rows, unique_tokens
+from operators.prompts import PROMPT_VERSION
 from tests.training.preflight_files import CONFIGS, example
 from training.collate import PrefixTreeCollator, feature_of
 from training.config import PROJECTIONS, TrainConfig
 from training.costs import Method, epoch_flops, layer_bytes, memory_parts, seconds
+from training.dry_run import dry_run
 from training.gpus import GPUS, find_gpu
 from training.plan import describe, plan_table
+from training.rows import DataFolder
 from training.shapes import measure_shape, meta_model, published_config, with_adapter
 from training.workload import Workload, packs_of, rough_rows, workload
 
@@ -177,6 +181,35 @@ def test_the_table_tells_parameters_memory_time_and_saving() -> None:
         assert told in text
     with pytest.raises(InputError, match="nothing to train"):
         describe(RECIPE, [], "H200")
+
+
+def test_a_dry_run_plans_every_adapter_of_both_modes(tmp_path: Path) -> None:
+    trajectories = [
+        example(id=f"t{n}", origin=f"t{n % 2}", case=f"t{n}", source="trajectory") for n in range(4)
+    ]
+    synthetic = [example(id=f"s{n}", case=f"s{n}") for n in range(6)]
+    for source, rows in (("trajectory", trajectories), ("synthetic", synthetic)):
+        lines = "".join(row.json_line() + "\n" for row in rows)
+        (tmp_path / f"{source}-compare-claims.jsonl").write_text(lines, "utf-8")
+    (tmp_path / "splits").mkdir()
+    for holdout in ("t0", "t1"):
+        train = [row.id for row in (*trajectories, *synthetic) if row.origin != holdout]
+        (tmp_path / "splits" / f"{holdout}.json").write_text(json.dumps({"train": train}), "utf-8")
+    (tmp_path / "manifest.json").write_text(json.dumps({"prompt_version": PROMPT_VERSION}), "utf-8")
+    plans = [
+        dry_run(config, DataFolder(tmp_path), operators=["compare-claims"], holdouts=["all"], gpu="H200")
+        for config in (RECIPE, RECIPE.model_copy(update={"mode": "from-scratch"}))
+    ]
+    plan, scratch = plans
+    assert {work.name: work.rows for work in plan.workloads} == {
+        "compare-claims/shared": 6, "compare-claims/t0": 2, "compare-claims/t1": 2,
+    }  # fmt: skip
+    assert {work.name: work.rows for work in scratch.workloads} == {
+        "compare-claims/t0": 8, "compare-claims/t1": 8,
+    }  # fmt: skip
+    assert plan.alternative == scratch.total_seconds > 0
+    assert scratch.alternative is None
+    assert any("pattern" in note for note in plan.notes)
 
 
 def test_rough_rows_share_what_rows_share() -> None:

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from operators.errors import ConfigError, InputError, PreflightError
+from operators.models.local.render import completion_ids, prompt_ids
 from tests.training.preflight_files import (
     CONFIGS,
     END,
@@ -68,6 +69,14 @@ def test_a_sound_set_passes_and_says_what_was_read(tmp_path: Path) -> None:
     assert any("1 rows" in fact and "longest" in fact for fact in report.facts)
     assert report.sample is not None
     assert report.sample.labels[-2] == END
+
+
+def test_rows_of_other_tasks_are_left_alone(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, tasks={"compare-claims": ["compare"]})
+    long = example(id="row-2", operator="extract-state", task="direct", completion=[])
+    report = preflight(recipe, data=write_rows(tmp_path / "data", example(), long), environment=ENVIRONMENT)
+    assert report.findings == ()
+    assert any("1 rows" in fact for fact in report.facts)
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
@@ -128,18 +137,20 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=60)
 
 
-def test_rows_are_rendered_as_transformers_does(tmp_path: Path) -> None:
+def test_rows_are_rendered_as_training_renders_them(tmp_path: Path) -> None:
     base = read_base(write_base(tmp_path / "base"))
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_file=str(tmp_path / "base" / "tokenizer.json"), pad_token=PAD, eos_token=END
     )
     tokenizer.chat_template = base.template
     row = example()
-    ids = tokenizer.apply_chat_template([*row.prompt, *row.completion], tokenize=True, return_dict=False)
     (rendered,) = render_rows([row], base)
-    assert rendered.tokens == len(ids)
-    assert tokenizer.decode(ids).endswith("".join(rendered.labels))
-    for messages in ([*row.prompt], [control_message("user", "<b> & 'q'")]):
+    trained = completion_ids(tokenizer, row.prompt, row.completion[0]["content"])
+    assert all(type(token) is int for token in trained)
+    after = len(trained) - len(prompt_ids(tokenizer, row.prompt))
+    assert rendered.tokens == len(trained) + 1, "the template ends with a line break, which is not trained"
+    assert "".join(rendered.labels[:after]) == tokenizer.decode(trained[-after:])
+    for messages in (row.prompt, [control_message("user", "<b> & 'q'")]):
         shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         assert render(str(base.template), messages, answer_next=True) == shown
 

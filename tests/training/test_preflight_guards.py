@@ -71,8 +71,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("T04", "write base.dtype", {"recipe": {"base.torch_dtype": "bfloat16"}}),
     ("T06", "write nf4", {"recipe": {"base.quantization": "fp4"}}),
     ("T06", "double_quant: true", {"recipe": {"base.double_quant": False}}),
-    ("T06", "same as base.dtype", {"recipe": {"base.compute_dtype": "float32"}}),
-    ("T06", "same as base.dtype", {"recipe": {"base.compute_dtype": ...}}),
+    ("T06", "compute_dtype: bfloat16", {"recipe": {"base.compute_dtype": "float32"}}),
+    ("T06", "compute_dtype: bfloat16", {"recipe": {"base.compute_dtype": ...}}),
     ("T08", "optim.warmup", {"recipe": {"optim.warmup_ratio": 0.03}}),
     ("T08", "always safetensors", {"recipe": {"save_safetensors": True}}),
     ("T08", "groups rows by length", {"recipe": {"group_by_length": True}}),
@@ -163,6 +163,17 @@ def test_every_known_trap_of_training_is_guarded_here_or_elsewhere() -> None:
     here, elsewhere = {guard.id for guard in GUARDS}, set(ELSEWHERE)
     assert here | elsewhere == {f"T{number:02}" for number in range(1, 34)}
     assert not here & elsewhere
+    places = [place.split(": ")[0] for place in ELSEWHERE.values()]
+    assert all((Path(__file__).parents[2] / place).is_file() for place in places), places
+
+
+def test_the_guide_lists_every_guard() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text("utf-8")
+    rows = {
+        line.split(" | ")[0].removeprefix("| "): line for line in guide.splitlines() if line.startswith("| T")
+    }
+    assert set(rows) == {guard.id for guard in GUARDS} | set(ELSEWHERE)
+    assert all(guard.about in rows[guard.id] for guard in GUARDS)
 
 
 def test_padding_that_is_the_document_boundary_may_stop_generation(tmp_path: Path) -> None:

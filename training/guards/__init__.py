@@ -58,9 +58,9 @@ GUARDS: tuple[Guard, ...] = (
 
 ELSEWHERE: dict[str, str] = {
     "T05": "operators/adapters.py: the dtype stands in every adapter.json",
-    "T07": "tests/training/test_render.py: rendering gives a list of ints",
+    "T07": "tests/training/test_preflight.py: rendering gives a list of ints",
     "T10": "tests/training/test_preflight_guards.py: nothing here imports vllm",
-    "T26": "tests/training/test_trainer.py: trainable parameters are the expected count",
+    "T26": "tests/training/test_folds.py: trainable parameters are the expected count",
     "T27": "operators/adapters.py: the adapter's own dtype stands in adapter.json",
 }
 """Guards that files cannot give: the place that holds each instead."""

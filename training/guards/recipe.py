@@ -31,7 +31,7 @@ def dtype_is_stated(seen: Inspected) -> Iterator[Fault]:
 
 
 def nf4_is_complete(seen: Inspected) -> Iterator[Fault]:
-    """NF4, double quantisation, and a compute dtype that is the dtype of the rest of the model."""
+    """NF4, double quantisation, and products in bfloat16 (or in float32 where the rest is float32 too)."""
     yield from foreign_options(seen, "T06")
     recipe = seen.recipe
     kind = recipe.text("base.quantization")
@@ -44,11 +44,11 @@ def nf4_is_complete(seen: Inspected) -> Iterator[Fault]:
     if recipe.text("base.double_quant") != "true":
         yield Fault("base.double_quant", "NF4 without double quantisation", "write double_quant: true")
     compute = recipe.text("base.compute_dtype")
-    if compute is None or compute != recipe.text("base.dtype"):
+    if compute != "bfloat16" and (compute is None or compute != recipe.text("base.dtype")):
         yield Fault(
             "base.compute_dtype",
-            f"NF4 computes in {compute or 'the default of bitsandbytes (float32)'}, not in base.dtype",
-            "write the same as base.dtype (bfloat16 on a GPU)",
+            f"NF4 computes in {compute or 'the default of bitsandbytes (float32)'}, not in bfloat16",
+            "write compute_dtype: bfloat16",
         )
 
 
