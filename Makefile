@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core-installed
+TRAIN := $(VENV)/.train-installed
 TEST := $(VENV)/.test-installed
 
-.PHONY: demo test check format clean
+.PHONY: demo demo-quick test check format clean
 
-demo: $(CORE)
+demo: $(TRAIN)
 	$(BIN)/latticemind demo
+
+demo-quick: $(CORE)
+	$(BIN)/latticemind demo --quick
 
 test: $(TEST)
 	$(BIN)/pytest -n auto
@@ -35,6 +39,10 @@ $(CORE): $(BIN)/pip pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
-$(TEST): $(CORE)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+$(TRAIN): $(CORE)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train]'
+	@touch $@
+
+$(TEST): $(TRAIN)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray,test]'
 	@touch $@

@@ -24,6 +24,7 @@ from data_builders.scenarios import load_vocabulary
 from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory, trajectory_files
 from eval.bench.loop import run_loop_bench
 from eval.demo import run_demo
+from eval.demo_training import run_training_demo
 from eval.loo import run_loo, run_mined
 from eval.report import compare_runs, loo_table, mcnemar_table, mined_table, summarise
 from eval.repository import check_head, replay_mined, replay_repository
@@ -321,8 +322,9 @@ def bench_loop(
 @app.command()
 def demo(
     target: Annotated[Path, typer.Option("--out", help="Folder the demo owns.")] = Path("runs/demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Without the training.")] = False,
 ) -> None:
-    """Real history -> sessions -> claims -> update loop -> the five-way leave-one-out table."""
+    """Real history to the five-way leave-one-out table; then three small adapters beside the rules."""
     with _status() as progress:
         result = run_demo(target, configs=CONFIGS, progress=progress)
     for line in result.lines:
@@ -330,6 +332,15 @@ def demo(
     out.print(result.table)
     for test in result.tests:
         out.print(test)
+    if quick:
+        return
+    trained = run_training_demo(
+        target, configs=CONFIGS, progress=lambda step: err.print(step, markup=False, highlight=False)
+    )
+    for line in trained.lines:
+        out.print(line, highlight=False)
+    for table in trained.tables:
+        out.print(table)
 
 
 def _read(folder: Path, repo: Path | None) -> tuple[Trajectory, ...]:

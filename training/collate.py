@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor
 
 from operators.models.local.prefix_tree import Pack, TokenRow, pack_rows, pad_rows, unique_tokens
+
+Loss = Literal["token", "row"]
 
 
 class Feature(TypedDict):
@@ -20,7 +22,7 @@ class Feature(TypedDict):
 
 
 class Batch(TypedDict):
-    """What one forward pass is given. `shift_labels` are the targets [M], for the trainer's count of them."""
+    """What one forward pass is given. The trainer counts `shift_labels`: a step's loss is divided by them."""
 
     packs: list[Pack]
     shift_labels: Tensor
@@ -32,6 +34,7 @@ class PrefixTreeCollator:
     """Packs of whole cases, each of at most `pack_tokens` unique tokens unless one case alone has more."""
 
     pack_tokens: int
+    loss: Loss
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         packs: list[Pack] = []
@@ -46,7 +49,7 @@ class PrefixTreeCollator:
             waiting += rows
             size = unique_tokens(waiting)
         packs.append(pack_rows(waiting))
-        return _batch(packs)
+        return _batch(packs, self.loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,12 @@ class PaddedCollator:
     """Every row by itself in one padded batch, as plain training has it."""
 
     pad_id: int
+    loss: Loss
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
-        return _batch([pad_rows([row for feature in features for row in rows_of(feature)], self.pad_id)])
+        return _batch(
+            [pad_rows([row for feature in features for row in rows_of(feature)], self.pad_id)], self.loss
+        )
 
 
 def feature_of(rows: Sequence[TokenRow]) -> Feature:
@@ -72,6 +78,7 @@ def rows_of(feature: Feature) -> list[TokenRow]:
     ]
 
 
-def _batch(packs: list[Pack]) -> Batch:
-    targets = torch.cat([pack.targets for pack in packs])
-    return Batch(packs=packs, shift_labels=targets, labels=targets)
+def _batch(packs: list[Pack], loss: Loss) -> Batch:
+    """For the token loss each target is counted, for the row loss each row."""
+    counted = [pack.targets if loss == "token" else pack.rows.unique() for pack in packs]
+    return Batch(packs=packs, shift_labels=torch.cat(counted), labels=torch.cat(counted))

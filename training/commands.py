@@ -15,6 +15,7 @@ from operators.config import load_config
 from operators.errors import ConfigError
 from operators.models.bases import FoundBase, find_base
 from training.config import TrainConfig
+from training.preflight import preflight as run_preflight
 
 out = Console(soft_wrap=True)
 if not out.is_terminal:
@@ -44,6 +45,7 @@ def train(
     workers: Annotated[int, typer.Option(min=1, help="With --executor ray.")] = 2,
 ) -> None:
     """Train an adapter for each operator and holdout, the shared stages first, on one load of the base."""
+    run_preflight(config, overrides=overrides or []).refuse()
     settings = load_config(config, TrainConfig, overrides or [])
     folds = needs("training.folds", "train")
     rows = folds.DataFolder(data)

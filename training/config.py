@@ -53,9 +53,12 @@ class StageConfig(FrozenModel):
 class OptimConfig(FrozenModel):
     """batch_size counts cases (a note with all its rows, or one compare or update row) of one forward pass.
 
-    One optimizer step takes batch_size times accumulation cases; its loss is the mean over their labelled
-    tokens. `warmup` below 1 is a share of the steps.
+    One optimizer step takes batch_size times accumulation cases. Its loss is the mean over their labelled
+    tokens, or over their rows (`row`: a select row's one word then counts as much as a long fill answer).
+    `warmup` below 1 is a share of the steps.
     """
+
+    loss: Literal["token", "row"]
 
     shared: StageConfig
     fold: StageConfig

@@ -142,6 +142,7 @@ class Run:
                 batch_size=config.optim.batch_size[first],  # type: ignore[index]
                 accumulation=config.optim.accumulation[first],  # type: ignore[index]
                 work=work, log=draft / "train_log.jsonl",
+                progress=lambda step: progress(f"{job.name}: {step}"),
             )  # fmt: skip
             model.save_pretrained(str(draft))
             card = self._card(job, selection, parent, recipe, trained, draft)
@@ -197,7 +198,7 @@ class Run:
             data_hash=selection.data_hash,
             recipe_hash=recipe,
             weights_hash=weights_hash(draft),
-            dtype=self.config.base.dtype,
+            dtype=trained.dtype,
             config=self.config.model_dump(mode="json"),
             training=rows | figures,
             environment=environment(),

@@ -104,7 +104,7 @@ def run_steps(model: PeftModel, batches: Sequence[Sequence[TokenRow]], device: t
         with torch.autocast(device.type, torch.bfloat16):
             logits = target_logits(model, pack)
             loss = nn.functional.cross_entropy(logits.float(), pack.targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(float(loss.detach()))
@@ -152,7 +152,7 @@ def prepare(config: dict[str, Any], device: torch.device, *, seed: int, checkpoi
     """The random NF4 model with LoRA r=16 on its projections, ready to train."""
     torch.manual_seed(seed)
     model: Any = random_nf4_model(config, device, seed=seed)
-    model = prepare_model_for_kbit_training(  # type: ignore[no-untyped-call]
+    model = prepare_model_for_kbit_training(
         model,
         use_gradient_checkpointing=checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
@@ -204,7 +204,7 @@ def _load(batches: Sequence[Sequence[TokenRow]]) -> Workload:
 def _quantised(module: nn.Linear, device: torch.device, source: torch.Generator) -> nn.Module:
     """A random NF4 layer of this one's size."""
     dtype = torch.bfloat16
-    new: Any = Linear4bit(  # type: ignore[no-untyped-call]
+    new: Any = Linear4bit(
         module.in_features, module.out_features, bias=module.bias is not None, compute_dtype=dtype,
         compress_statistics=True, quant_type="nf4", device=torch.device("meta"),
     )  # fmt: skip

@@ -61,7 +61,7 @@ def meta_model(config: Mapping[str, Any], dtype: torch.dtype = torch.float32) ->
     """The model of a config, without storage."""
     settings = AutoConfig.for_model(**config)
     with torch.device("meta"):
-        model: nn.Module = AutoModelForCausalLM.from_config(settings, dtype=dtype)  # type: ignore[no-untyped-call]
+        model: nn.Module = AutoModelForCausalLM.from_config(settings, dtype=dtype)
     return model
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,11 @@ from transformers import (
     BitsAndBytesConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PrinterCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
 )
 from transformers.trainer_utils import get_last_checkpoint
 from trl.trainer.sft_config import SFTConfig
@@ -30,6 +36,8 @@ from operators.errors import TrainingError
 from operators.models.local.prefix_tree import Pack, TokenRow, target_logits
 from training.collate import PaddedCollator, PrefixTreeCollator, feature_of
 from training.config import StageConfig, TrainConfig
+
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training came to: losses are means over labelled tokens."""
+    """What a training came to: losses are means over labelled tokens, `dtype` is the adapter's."""
 
     steps: int
     first_loss: float
@@ -50,6 +58,7 @@ class Trained:
     row_tokens: int
     run_tokens: int
     seconds: float
+    dtype: str
 
 
 def load_tokenizer(path: Path, config: TrainConfig) -> PreTrainedTokenizerBase:
@@ -72,7 +81,7 @@ def load_base(path: Path, config: TrainConfig) -> Loaded:
     """The base as the recipe wants it held: dtype, attention, quantisation are all explicit (T03 to T06)."""
     quantization = None
     if config.base.quantization == "nf4":
-        quantization = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        quantization = BitsAndBytesConfig(
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_compute_dtype=getattr(torch, config.base.compute_dtype),
@@ -88,9 +97,7 @@ def load_base(path: Path, config: TrainConfig) -> Loaded:
     model.config.pad_token_id = tokenizer.pad_token_id
     model.config.use_cache = False
     if quantization is not None:
-        prepare_model_for_kbit_training(  # type: ignore[no-untyped-call]
-            model, use_gradient_checkpointing=config.gradient_checkpointing
-        )
+        prepare_model_for_kbit_training(model, use_gradient_checkpointing=config.gradient_checkpointing)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return Loaded(model, tokenizer)
@@ -120,9 +127,10 @@ def detach(model: PeftModel) -> None:
 
 
 class PackTrainer(SFTTrainer):
-    """TRL's SFTTrainer whose batches are packs; the loss is the mean over the step's labelled tokens."""
+    """TRL's SFTTrainer over packs; the loss is a mean over the step's labelled tokens, or over its rows."""
 
     autocast: bool = False
+    by_row: bool = False
     row_tokens: int = 0
     run_tokens: int = 0
 
@@ -145,12 +153,37 @@ class PackTrainer(SFTTrainer):
         self.run_tokens += pack.input_ids.numel()
         with self._precision():
             logits = target_logits(model, pack)
-        return nn.functional.cross_entropy(logits.float(), pack.targets, reduction="sum")
+        losses = nn.functional.cross_entropy(logits.float(), pack.targets, reduction="none")
+        if self.by_row:
+            losses = losses / pack.rows.bincount()[pack.rows]
+        return losses.sum()
 
     def _precision(self) -> AbstractContextManager[Any]:
         if not self.autocast:
             return nullcontext()
         return torch.autocast(self.args.device.type, torch.bfloat16)
+
+
+class _Speed(TrainerCallback):
+    """Tells where the training stands, each time the trainer logs."""
+
+    def __init__(self, trainer: PackTrainer, progress: Progress) -> None:
+        self.trainer, self.progress, self.began = trainer, progress, time.perf_counter()
+
+    def on_log(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 - the callback's signature
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **kwargs: Any,
+    ) -> None:
+        loss = kwargs["logs"].get("loss")
+        if loss is not None:
+            speed = self.trainer.row_tokens / (time.perf_counter() - self.began)
+            self.progress(
+                f"step {state.global_step}/{state.max_steps}, loss {float(loss):.3f}, "
+                f"{speed:,.0f} row tokens/s"
+            )
 
 
 def train_adapter(
@@ -164,19 +197,20 @@ def train_adapter(
     accumulation: int,
     work: Path,
     log: Path,
+    progress: Progress = lambda _: None,
 ) -> Trained:
     """Train the model's active adapter on the cases; an earlier checkpoint under `work` is continued.
 
-    `log` gets one JSON line each `log_every_steps`. Raises: TrainingError when nothing is trainable or the
-    loss is no number.
+    `log` gets one JSON line each `log_every_steps`, and `progress` hears step, loss and speed.
+    Raises: TrainingError when nothing is trainable or the loss is no number.
     """
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if count == 0:
         raise TrainingError("the adapter has no trainable parameter (T26)")
     collator = (
-        PrefixTreeCollator(config.pack_tokens)
+        PrefixTreeCollator(config.pack_tokens, config.optim.loss)
         if config.batching == "prefix-tree"
-        else PaddedCollator(_pad_id(loaded.tokenizer))
+        else PaddedCollator(_pad_id(loaded.tokenizer), config.optim.loss)
     )
     trainer = PackTrainer(
         model=model,
@@ -185,10 +219,13 @@ def train_adapter(
         data_collator=collator,  # type: ignore[arg-type]
         processing_class=loaded.tokenizer,
     )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(_Speed(trainer, progress))
     trainer.autocast = config.autocast
+    trainer.by_row = config.optim.loss == "row"
     trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
     began = time.perf_counter()
-    last = get_last_checkpoint(str(work)) if work.is_dir() else None  # type: ignore[no-untyped-call]
+    last = get_last_checkpoint(str(work)) if work.is_dir() else None
     trainer.train(resume_from_checkpoint=last)
     losses = [entry for entry in trainer.state.log_history if "loss" in entry]
     log.write_text("".join(json.dumps(entry) + "\n" for entry in losses), encoding="utf-8")
@@ -202,6 +239,7 @@ def train_adapter(
         row_tokens=trainer.row_tokens,
         run_tokens=trainer.run_tokens,
         seconds=round(time.perf_counter() - began, 1),
+        dtype=next(str(p.dtype) for p in model.parameters() if p.requires_grad).removeprefix("torch."),
     )
 
 
@@ -246,5 +284,5 @@ def _arguments(
         logging_first_step=True,
         report_to=config.report_to,
         eval_strategy="no",
-        disable_tqdm=None,
+        disable_tqdm=not sys.stderr.isatty(),
     )

@@ -33,4 +33,4 @@ def test_every_shipped_yaml_opens_with_the_command_that_runs_it() -> None:
     files = sorted((ROOT / "configs").rglob("*.yaml"))
     assert files
     for path in files:
-        assert path.read_text(encoding="utf-8").startswith("# latticemind "), path
+        assert path.read_text(encoding="utf-8").startswith(("# latticemind ", "# accelerate launch ")), path

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_builders.examples import Source, examples
+from data_builders.examples import Example, Source, examples
 from data_builders.gold import gold_cases
 from data_builders.splits import leave_one_out
 from data_builders.trajectory import load_trajectories
@@ -42,7 +42,7 @@ def recipe(**changes: Any) -> TrainConfig:
         "optim": {
             "shared": {"learning_rate": 1e-3, "epochs": 1}, "fold": {"learning_rate": 1e-3, "epochs": 1},
             "batch_size": dict.fromkeys(OPERATORS, 2), "accumulation": dict.fromkeys(OPERATORS, 1),
-            "optimizer": "adamw_torch", "scheduler": "cosine", "warmup": 0, "weight_decay": 0.0,
+            "loss": "token", "optimizer": "adamw_torch", "scheduler": "cosine", "warmup": 0, "weight_decay": 0.0,
             "max_grad_norm": 1.0, "seed": 0,
         },
         "max_length": 4000, "batching": "prefix-tree", "pack_tokens": 3000, "autocast": False,
@@ -61,7 +61,7 @@ def recipe(**changes: Any) -> TrainConfig:
 def write_data(folder: Path) -> Path:
     """Rows of three trajectories, one of them under the name of a synthetic scenario, with their splits."""
     found = {t.name: t for t in load_trajectories(TRAJECTORIES)}
-    rows = []
+    rows: list[Example] = []
     for name in HOLDOUTS:
         rows += examples(gold_cases(found[name]), Source.TRAJECTORY, name, negatives=2)
     rows += examples(gold_cases(found["model-routing"]), Source.SYNTHETIC, "scenario", negatives=2)

@@ -12,13 +12,14 @@ from safetensors.torch import load_file
 from operators.adapter_checks import verify_adapter
 from operators.adapters import adapter_for, list_adapters, read_card
 from operators.errors import ConfigError, InputError, PreflightError, TrainingError
-from operators.models.bases import FoundBase
+from operators.models.bases import FoundBase, find_base
 from tests.support_models import tiny_base
 from tests.training.support import HOLDOUTS, OPERATORS, base_in, recipe, run, write_data
+from training import folds, trainer
 from training.config import TrainConfig
 from training.folds import Job, Run, plan_jobs, selection_of
 from training.rows import DataFolder
-from training.trainer import PackTrainer
+from training.trainer import Loaded, PackTrainer
 
 Weights = dict[str, torch.Tensor]
 
@@ -127,11 +128,13 @@ def test_a_killed_run_goes_on_to_what_a_straight_run_gives(
 def test_the_second_adapter_on_one_load_of_the_base_is_the_one_trained_alone(
     tmp_path: Path, data: Path, base: FoundBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loads = []
-    from training import folds
+    loads, load = [], trainer.load_base
 
-    load = folds.load_base
-    monkeypatch.setattr(folds, "load_base", lambda *args: loads.append(1) or load(*args))
+    def counted(path: Path, config: TrainConfig) -> Loaded:
+        loads.append(path)
+        return load(path, config)
+
+    monkeypatch.setattr(folds, "load_base", counted)
     config = recipe(mode="from-scratch")
     together = run(tmp_path / "both", data, base, config)
     assert len(loads) == 1
@@ -195,7 +198,7 @@ def plenty() -> dict[str, dict[str, dict[str, int]]]:
     }
 
 
-def test_a_note_of_which_one_row_may_not_train_is_left_out_as_a_whole(tmp_path: Path, data: Path) -> None:
+def test_a_note_of_which_one_row_may_not_train_is_left_out_as_a_whole(data: Path) -> None:
     rows = DataFolder(data)
     ids = rows.fold_ids("browser-surface")
     cases = rows.cases("trajectory", "extract-state", ("select", "fill"), ids)
@@ -211,8 +214,8 @@ def test_nothing_to_train_on_and_unknown_names_are_errors(
     with pytest.raises(InputError, match="has no rows"):
         run(tmp_path / "run", data, base, empty)
     for kind in ({"operators": ("compare",)}, {"holdouts": ("nowhere",)}):
-        with pytest.raises(ConfigError, match="no (operator|holdout)"):
-            run(tmp_path / "run", data, base, recipe(), **kind)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"no (operator|holdout)"):
+            run(tmp_path / "run", data, base, recipe(), **kind)
     (tmp_path / "x").mkdir()
     with pytest.raises(InputError, match=r"manifest\.json"):
         DataFolder(tmp_path / "x")
@@ -227,8 +230,6 @@ def test_an_adapter_of_another_base_of_the_same_shape_is_refused(
 ) -> None:
     only = ("browser-surface",)
     (_, found) = run(tmp_path / "run", data, base, recipe(), holdouts=only)
-    from operators.models.bases import find_base
-
     other = find_base(str(tiny_base(tmp_path / "other", seed=3)))
     with pytest.raises(PreflightError, match="T33"):
         verify_adapter(found.folder, other.card)

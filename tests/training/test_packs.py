@@ -21,7 +21,8 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     base = tiny_base(tmp_path_factory.mktemp("tiny") / "base")
     found = AutoModelForCausalLM.from_pretrained(base, attn_implementation=request.param)
     assert isinstance(found, torch.nn.Module)
-    return found.eval()
+    found.eval()
+    return found
 
 
 def row_lists() -> st.SearchStrategy[list[TokenRow]]:

@@ -122,7 +122,7 @@ def test_what_a_layer_keeps_is_what_autograd_saves(dtype: torch.dtype, autocast:
 
 def test_counts_are_those_of_the_packs_that_run() -> None:
     cases = random_cases(9, random.Random(3))
-    batch = PrefixTreeCollator(100)([feature_of(rows) for rows in cases])
+    batch = PrefixTreeCollator(100, "token")([feature_of(rows) for rows in cases])
     packs = packs_of(cases, 100)
     assert [unique_tokens(pack) for pack in packs] == [pack.input_ids.numel() for pack in batch["packs"]]
     one = workload("one", [cases], pack_tokens=100, epochs=1, accumulation=1)

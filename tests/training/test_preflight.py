@@ -139,7 +139,7 @@ def test_it_needs_no_torch(tmp_path: Path) -> None:
 
 def test_rows_are_rendered_as_training_renders_them(tmp_path: Path) -> None:
     base = read_base(write_base(tmp_path / "base"))
-    tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    tokenizer: Any = PreTrainedTokenizerFast(
         tokenizer_file=str(tmp_path / "base" / "tokenizer.json"), pad_token=PAD, eos_token=END
     )
     tokenizer.chat_template = base.template
