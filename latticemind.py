@@ -22,7 +22,7 @@ from data_builders.mining.draw import draw_pairs
 from data_builders.mining.history import RepositoryMiner
 from data_builders.scenarios import load_vocabulary
 from data_builders.trajectory import Trajectory, load_trajectories, load_trajectory, trajectory_files
-from eval.bench.loop import run_loop_bench
+from eval.bench.commands import bench_app
 from eval.demo import run_demo
 from eval.demo_training import run_training_demo
 from eval.loo import run_loo, run_mined
@@ -48,7 +48,6 @@ TRAJECTORIES = CONFIGS / "trajectories"
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 data_app = typer.Typer(no_args_is_help=True, help="Trajectories, scenarios, examples, splits.")
 eval_app = typer.Typer(no_args_is_help=True, help="Leave-one-out and its statistics.")
-bench_app = typer.Typer(no_args_is_help=True, help="Speed and size, as ratios within one run.")
 app.add_typer(data_app, name="data")
 app.add_typer(eval_app, name="eval")
 app.add_typer(bench_app, name="bench")
@@ -298,25 +297,6 @@ def replay(
     text = explain(done.memory, parse_key(why)) if why else render(done.memory, budget=budget, only=show)
     out.print(text, markup=False, highlight=False, end="")
     err.print(f"{done.commits:,} commits, {done.speaking_commits:,} of them speaking; {done.claims:,} claims")
-
-
-@bench_app.command("loop")
-def bench_loop(
-    claims: Annotated[int, typer.Option(min=20_000, help="How many claims.")] = 1_000_000,
-    as_json: JsonOption = False,
-) -> None:
-    """Claims a second through the update loop in memory, and the cost at the end against the start."""
-    with _status() as progress:
-        progress(f"{claims:,} claims")
-        result = run_loop_bench(claims)
-    if as_json:
-        _print_json(asdict(result))
-    else:
-        out.print(
-            f"{result.claims:,} in-order claims: {result.long_per_s:,.0f} a second "
-            f"({result.short_per_s:,.0f} with a log of {result.short_log:,}); "
-            f"cost a claim, long log over short: {result.cost_ratio:.2f}"
-        )
 
 
 @app.command()

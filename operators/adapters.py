@@ -15,6 +15,8 @@ from operators.schema import FrozenModel
 
 WEIGHTS = "adapter_model.safetensors"
 CARD = "adapter.json"
+VOLATILE = frozenset(("transformers_version", "dtype", "torch_dtype", "_name_or_path"))
+"""Keys of a base's config.json that say who saved it and how, and not what the model is."""
 
 
 class BaseCard(FrozenModel):
@@ -33,7 +35,7 @@ class AdapterCard(FrozenModel):
     adapter can be reused; `training` holds rows, tokens, steps, seconds and losses.
     """
 
-    format: int = 1
+    format: Literal[1] = 1
     operator: str
     tasks: tuple[str, ...]
     holdout: str
@@ -61,19 +63,30 @@ def write_card(folder: Path, card: AdapterCard) -> None:
 
 
 def read_card(folder: Path) -> AdapterCard:
-    """The card of an adapter folder. Raises: PreflightError for a folder that holds none."""
+    """The card of an adapter folder. Raises: PreflightError for a folder without one, or a card that is none."""
     path = folder / CARD
     try:
-        return AdapterCard.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValidationError) as fault:
+        return AdapterCard.model_validate_json(path.read_bytes())
+    except OSError as fault:
         hint = "give an adapter folder that `latticemind train` wrote"
-        raise PreflightError(f"{path}: no adapter card can be read ({fault})"[:300], hint=hint) from fault
+        raise PreflightError(f"{path}: cannot be read ({fault.strerror})", hint=hint) from fault
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise PreflightError(
+            f"{path}: {f'[{field}] ' if field else ''}{first['msg']}",
+            hint="the card is not as `latticemind train` writes it: restore it, or train again",
+        ) from fault
+
+
+def adapter_folders(run: Path) -> list[Path]:
+    """The folder of every finished adapter of a run, in order of path; none for a run without any."""
+    return sorted(path.parent for path in (run / "adapters").glob(f"*/*/{CARD}"))
 
 
 def list_adapters(run: Path) -> list[tuple[Path, AdapterCard]]:
-    """Every finished adapter of a run, by path; none for a run without any."""
-    folders = sorted(path.parent for path in (run / "adapters").glob(f"*/*/{CARD}"))
-    return [(folder, read_card(folder)) for folder in folders]
+    """Every finished adapter of a run with its card. Raises: PreflightError for a card that is none."""
+    return [(folder, read_card(folder)) for folder in adapter_folders(run)]
 
 
 def adapter_for(run: Path, *, operator: str, holdout: str) -> tuple[Path, AdapterCard]:
@@ -101,9 +114,20 @@ def base_card(path: Path, *, id: str, revision: str) -> BaseCard:  # noqa: A002 
     for name in ("config.json", "tokenizer.json"):
         if not (path / name).is_file():
             raise ConfigError(f"{path} holds no {name}", hint="give a folder with a whole base model")
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    stable = {k: v for k, v in config.items() if k not in ("transformers_version", "dtype", "_name_or_path")}
+    config = json_object(path / "config.json")
+    stable = {key: value for key, value in config.items() if key not in VOLATILE}
     return BaseCard(
         id=id, revision=revision, config_hash=content_hash(stable),
         tokenizer_hash=sha256_of(path / "tokenizer.json"),
     )  # fmt: skip
+
+
+def json_object(path: Path) -> dict[str, object]:
+    """The JSON object in a file of a base model. Raises: ConfigError."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError) as fault:
+        raise ConfigError(f"{path} cannot be read ({fault})"[:200], hint="fetch the base again") from fault
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} holds no JSON object", hint="fetch the base again")
+    return data

@@ -1,0 +1,101 @@
+"""`latticemind bench`: speed and size, as ratios within one run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from data_builders.trajectory import load_trajectories
+from eval.bench.loop import run_loop_bench
+from operators.adapters import list_adapters
+from operators.config import load_config
+from operators.errors import ConfigError
+from operators.models.bases import find_base
+from training.commands import needs
+from training.config import TrainConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+bench_app = typer.Typer(no_args_is_help=True, help=__doc__)
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+def _progress(step: str) -> None:
+    err.print(step, markup=False, highlight=False)
+
+
+@bench_app.command("loop")
+def bench_loop(
+    claims: Annotated[int, typer.Option(min=20_000, help="How many claims.")] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Claims a second through the update loop in memory, and the cost at the end against the start."""
+    _progress(f"{claims:,} claims")
+    result = run_loop_bench(claims)
+    if as_json:
+        typer.echo(json.dumps(asdict(result), indent=2))
+    else:
+        out.print(
+            f"{result.claims:,} in-order claims: {result.long_per_s:,.0f} a second "
+            f"({result.short_per_s:,.0f} with a log of {result.short_log:,}); "
+            f"cost a claim, long log over short: {result.cost_ratio:.2f}"
+        )
+
+
+@bench_app.command("train")
+def bench_train(
+    data: Annotated[Path, typer.Option(help="A folder that `data build` wrote.")] = Path("runs/data"),
+    config: Annotated[Path, typer.Option(help="A train config.")] = CONFIGS / "train/smollm2-135m-cpu.yaml",
+    operator: Annotated[str, typer.Option(help="Whose rows.")] = "extract-state",
+    cases: Annotated[int, typer.Option(min=1, help="How many cases each adapter trains on.")] = 12,
+    folds: Annotated[int, typer.Option(min=1, help="How many adapters the run trains.")] = 5,
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value over the config.")] = None,
+) -> None:
+    """Row tokens a second of `train` over a plain TRL script: one adapter, and a run of several."""
+    bench = needs("eval.bench.train", "train")
+    settings = load_config(config, TrainConfig, overrides or [])
+    base = find_base(settings.base.name, settings.base.revision)
+    done = bench.run_train_bench(
+        settings, needs("training.rows", "train").DataFolder(data), base,
+        operator=operator, cases=cases, folds=folds, progress=_progress,
+    )  # fmt: skip
+    out.print(
+        f"{done.rows} rows of {done.row_tokens:,} tokens an adapter; row tokens a second:", highlight=False
+    )
+    for name, ours, plain, ratio in (
+        ("one adapter", done.single_ours, done.single_plain, done.single_ratio),
+        (f"{done.folds} adapters", done.folds_ours, done.folds_plain, done.folds_ratio),
+    ):
+        out.print(f"{name}: {ours:,.0f}, plain TRL {plain:,.0f}, ratio {ratio:.2f}", highlight=False)
+
+
+@bench_app.command("local")
+def bench_local(
+    adapters: Annotated[Path, typer.Option(help="A folder that `train` wrote.")],
+    holdout: Annotated[str, typer.Option(help="Whose notes, and which adapters.")] = "browser-surface",
+    requests: Annotated[int, typer.Option(min=1, help="compare-claims requests at each batch size.")] = 64,
+    notes: Annotated[int, typer.Option(min=1, help="Notes for both extractors.")] = 32,
+) -> None:
+    """Requests a second of the local backend, and what two-stage extraction costs over direct."""
+    bench = needs("eval.bench.local", "local")
+    found = {card.name: path for path, card in list_adapters(adapters) if card.holdout == holdout}
+    first = next((card for _, card in list_adapters(adapters) if card.holdout == holdout), None)
+    if first is None:
+        raise ConfigError(f"{adapters} has no adapter that leaves out {holdout}", hint="see `adapters list`")
+    (trajectory,) = (t for t in load_trajectories(CONFIGS / "trajectories") if t.name == holdout)
+    done = bench.run_local_bench(
+        find_base(first.base.id).path, found, trajectory,
+        requests=requests, notes=notes, progress=_progress,
+    )  # fmt: skip
+    for (batch, constrained), rate in done.per_second.items():
+        how = "with" if constrained else "without"
+        out.print(f"batch {batch}, {how} schema: {rate:.1f} requests a second", highlight=False)
+    out.print(
+        f"batch 32: direct {done.direct_s:.2f} s a note, two-stage {done.two_stage_s:.2f}, "
+        f"ratio {done.two_stage_cost:.2f}", highlight=False,
+    )  # fmt: skip
