@@ -189,6 +189,10 @@ def eval_loo(
     repo: RepoOption = None,
     adapters: AdaptersOption = None,
     base: BaseOption = None,
+    adapters_of: Annotated[
+        str | None,
+        typer.Option(help="For every holdout the adapters that left out this one; `none`: shared."),
+    ] = None,
     shots: Annotated[int, typer.Option(min=0, help="Solved examples before each request to a base.")] = 0,
     threshold: ThresholdOption = None,
     holdout: Annotated[str, typer.Option(help="`all`, or trajectories with commas between.")] = "all",
@@ -199,7 +203,7 @@ def eval_loo(
     choices = [parse_choice(text) for text in operators or ["rules"]]
     read = _read(trajectories, repo)
     found = [t for t in read if holdout == "all" or t.name in holdout.split(",")]
-    options = ModelOptions(adapters, base, shots, threshold)
+    options = ModelOptions(adapters, base, adapters_of, shots, threshold)
     if mined is None:
         inputs = _hashes(trajectories)
     else:

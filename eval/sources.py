@@ -31,12 +31,14 @@ GRID = tuple(step / 20 for step in range(1, 20))
 class ModelOptions:
     """Which model answers. `adapters` is a folder that `train` wrote; `base` an alias, hub id or folder.
 
-    `shots` puts so many solved examples of the other trajectories before each request. `threshold` None:
-    each holdout's is calibrated on the others.
+    `adapters_of` takes the adapters that left out this name (`none`: the shared ones) for every holdout: that
+    they have not seen it is then the caller's to know. `shots` puts so many solved examples of the other
+    trajectories before each request. `threshold` None: each holdout's is calibrated on the others.
     """
 
     adapters: Path | None = None
     base: str | None = None
+    adapters_of: str | None = None
     shots: int = 0
     threshold: float | None = None
     batch_size: int = 32
@@ -148,7 +150,8 @@ def _cards(
     ]
     return {
         holdout: {
-            operator: adapter_for(options.adapters, operator=operator, holdout=holdout) for operator in asked
+            operator: adapter_for(options.adapters, operator=operator, holdout=options.adapters_of or holdout)
+            for operator in asked
         }
         for holdout in holdouts
     }

@@ -94,7 +94,7 @@ def adapter_for(run: Path, *, operator: str, holdout: str) -> tuple[Path, Adapte
 
     Raises: ConfigError, naming what there is.
     """
-    found = [entry for entry in list_adapters(run) if entry[1].stage != "shared"]
+    found = list_adapters(run)
     for name in (operator, "multi"):
         for folder, card in found:
             if (card.operator, card.holdout) == (name, holdout):
