@@ -28,7 +28,7 @@ PLAIN: dict[str, tuple[object, ...]] = {
     "use_bdlora": (False,), "use_dora": (False,), "use_qalora": (False,), "use_rslora": (False,),
     "velora_config": (None,),
 }  # fmt: skip
-"""Every feature that a server refuses, ignores or scales differently, with what (beside null) leaves it off."""
+"""Every feature that a server refuses, ignores or scales differently: what (beside null) leaves it off."""
 
 FREE = frozenset(
     (

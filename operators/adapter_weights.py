@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from operators.errors import PreflightError
 
@@ -89,7 +89,7 @@ def read_header(path: Path) -> list[LoraTensor]:
 
 
 def refuse_dead(path: Path, tensors: Sequence[LoraTensor]) -> None:
-    """Raises: PreflightError when a weight is no finite number, or every B is zero (it answers as the base)."""
+    """Raises: PreflightError when a weight is no finite number, or every B is zero: no more than the base."""
     alive = False
     with path.open("rb") as file:
         for tensor in tensors:

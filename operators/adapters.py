@@ -63,7 +63,7 @@ def write_card(folder: Path, card: AdapterCard) -> None:
 
 
 def read_card(folder: Path) -> AdapterCard:
-    """The card of an adapter folder. Raises: PreflightError for a folder without one, or a card that is none."""
+    """The card of an adapter folder. Raises: PreflightError where there is none, or one that is damaged."""
     path = folder / CARD
     try:
         return AdapterCard.model_validate_json(path.read_bytes())
