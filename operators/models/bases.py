@@ -17,6 +17,7 @@ from operators.errors import ConfigError
 ORIGIN = "latticemind-base.json"
 """Stands in a folder that `models fetch` wrote: id and revision of what it holds."""
 
+NOT_HERE = "is not on this machine"
 PAGES, PAGE_BYTES = 64, 4096
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -76,7 +77,7 @@ def find_base(name: str, revision: str | None = None) -> FoundBase:
     of its weights. Raises: ConfigError for a folder that lacks a part or is of another revision, or a base
     that is nowhere here.
     """
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return _checked(_in_folder(Path(name)), revision)
     known, hub_id = known_base(name), hub_id_of(name)
     if hub_id is None:
@@ -89,7 +90,7 @@ def find_base(name: str, revision: str | None = None) -> FoundBase:
     if there is not None:
         return there
     what = name if revision is None else f"{name} of revision {revision}"
-    raise ConfigError(f"the base {what} is not on this machine", hint=_fetching(name, revision))
+    raise ConfigError(f"the base {what} {NOT_HERE}", hint=_fetching(name, revision))
 
 
 def missing_part(folder: Path) -> str | None:
@@ -154,7 +155,8 @@ def _in_cache(known: KnownBase) -> FoundBase:
     part = missing_part(folder)
     if part is not None:
         raise ConfigError(
-            f"{folder} holds no {part}", hint=f"remove that folder, then: latticemind models fetch {known.alias}"
+            f"{folder} holds no {part}",
+            hint=f"remove that folder, then: latticemind models fetch {known.alias}",
         )
     return _in_folder(folder)
 
@@ -183,7 +185,8 @@ def _in_hub_cache(hub_id: str, revision: str | None) -> FoundBase | None:
     if snapshots:
         part = missing_part(snapshots[0].snapshot_path)
         raise ConfigError(
-            f"only part of {hub_id} is in the hub's cache: {part} is missing", hint=_fetching(hub_id, revision)
+            f"only part of {hub_id} is in the hub's cache: {part} is missing",
+            hint=_fetching(hub_id, revision),
         )
     return None
 
