@@ -65,7 +65,11 @@ def sources_for(
         raise ConfigError("--shots is for a base without adapters", hint="leave one of them out")
     progress("loading the model")
     cards = _cards(choice, options, holdouts)
-    base = find_base(options.base or next(iter(cards[holdouts[0]].values()))[1].base.id)
+    trained_on = next((card.base for found in cards.values() for _, card in found.values()), None)
+    if options.base is not None or trained_on is None:
+        base = find_base(options.base or "")
+    else:
+        base = find_base(trained_on.id, trained_on.revision)
     for found in cards.values():
         for folder, _ in found.values():
             verify_adapter(folder, base.card)

@@ -27,6 +27,13 @@ _PACKAGES = (
     "networkx",
     "pygit2",
     "PyYAML",
+    "torch",
+    "transformers",
+    "peft",
+    "trl",
+    "bitsandbytes",
+    "accelerate",
+    "xgrammar",
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from operators.adapters import AdapterCard, read_card, weights_hash, write_card
+from operators.adapters import WEIGHTS, AdapterCard, read_card, weights_hash, write_card
 from operators.artefacts import environment, new_folder, write_json
 from operators.claims import content_hash
 from operators.errors import ConfigError, TrainingError
@@ -15,10 +15,11 @@ from operators.models.bases import FoundBase
 from operators.prompts import PROMPT_VERSION
 from training.config import TrainConfig
 from training.rows import DataFolder, Selection, select, tokenise
-from training.trainer import Loaded, Trained, attach, detach, load_base, train_adapter
+from training.trainer import Loaded, Trained, attach, detach, is_first, load_base, train_adapter, wait
 
 SHARED = "shared"
 MULTI = "multi"
+LOG = "train_log.jsonl"
 Progress = Callable[[str], None]
 
 
@@ -94,14 +95,16 @@ class Run:
     def train(self, jobs: Sequence[Job], *, progress: Progress = lambda _: None) -> list[Finished]:
         """Every job in order, on one load of the base; a job that is finished is skipped.
 
+        Of several processes (`accelerate launch`) all train and the first writes and speaks.
         Raises: TrainingError, ConfigError, InputError; adapters finished before stay.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(
-            self.folder / "train.json",
-            {"config": self.config.model_dump(mode="json"), "base": self.base.card.model_dump(mode="json"),
-             "environment": environment()},
-        )  # fmt: skip
+        if is_first():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            facts = {"config": self.config, "base": self.base.card}
+            record = {name: fact.model_dump(mode="json") for name, fact in facts.items()}
+            write_json(self.folder / "train.json", record | {"environment": environment()})
+        else:
+            progress = _silent
         return [self._train(job, progress) for job in jobs]
 
     def _train(self, job: Job, progress: Progress) -> Finished:
@@ -110,7 +113,7 @@ class Run:
         recipe = self._recipe_hash(job, selection, parent)
         target = self.place(job)
         if target.exists():
-            card = read_card(target)
+            card = _whole(target)
             if card.recipe_hash == recipe:
                 progress(f"{job.name}: there already")
                 return Finished(job, target, card, None)
@@ -132,29 +135,35 @@ class Run:
             for case in selection.cases
         ]
         first = next(iter(config.tasks)) if job.operator == MULTI else job.operator
-        work = self.folder / ".work" / job.operator / target.name
-        work.parent.mkdir(parents=True, exist_ok=True)
+        work = self.folder / ".work" / job.operator / f"{target.name}-{recipe[:12]}"
+        work.mkdir(parents=True, exist_ok=True)
         model = attach(loaded, config, parent.folder if parent else None)
-        with new_folder(target) as draft:
+        try:
             trained = train_adapter(
                 loaded, model, cases, config,
                 config.optim.shared if job.stage == SHARED else config.optim.fold,
                 batch_size=config.optim.batch_size[first],  # type: ignore[index]
                 accumulation=config.optim.accumulation[first],  # type: ignore[index]
-                work=work, log=draft / "train_log.jsonl",
+                work=work, log=work / LOG,
                 progress=lambda step: progress(f"{job.name}: {step}"),
             )  # fmt: skip
-            model.save_pretrained(str(draft))
-            card = self._card(job, selection, parent, recipe, trained, draft)
-            write_card(draft, card)
-        detach(model)
-        shutil.rmtree(work, ignore_errors=True)
+            if is_first():
+                with new_folder(target) as draft:
+                    for settings in model.peft_config.values():
+                        settings.base_model_name_or_path = self.base.card.id
+                    model.save_pretrained(str(draft))
+                    shutil.copy(work / LOG, draft)
+                    write_card(draft, self._card(job, selection, parent, recipe, trained, draft))
+                shutil.rmtree(work, ignore_errors=True)
+        finally:
+            detach(model)
+        wait()
         speed = trained.row_tokens / trained.seconds if trained.seconds else 0.0
         progress(
             f"{job.name}: {trained.steps} steps, loss {trained.first_loss:.3f} -> {trained.last_loss:.3f}, "
             f"{trained.seconds:.0f} s, {speed:,.0f} row tokens/s"
         )
-        return Finished(job, target, card, trained)
+        return Finished(job, target, read_card(target), trained)
 
     def _parent(self, job: Job) -> Finished | None:
         if job.stage != "fold":
@@ -163,7 +172,7 @@ class Run:
         folder = self.place(shared)
         if not folder.exists():
             raise TrainingError(f"{job.name} goes on from {folder}, which is not there yet")
-        return Finished(shared, folder, read_card(folder), None)
+        return Finished(shared, folder, _whole(folder), None)
 
     def _recipe_hash(self, job: Job, selection: Selection, parent: Finished | None) -> str:
         """Everything that decides the weights: what only paces or watches the run is left out."""
@@ -203,3 +212,18 @@ class Run:
             training=rows | figures,
             environment=environment(),
         )
+
+
+def _whole(folder: Path) -> AdapterCard:
+    """The card of a finished adapter. Raises: TrainingError for weights that are not as they were written."""
+    card = read_card(folder)
+    if not (folder / WEIGHTS).is_file() or weights_hash(folder) != card.weights_hash:
+        raise TrainingError(
+            f"the weights in {folder} are not as they were written",
+            hint="remove that folder, then train again",
+        )
+    return card
+
+
+def _silent(step: str) -> None:
+    """What the processes after the first say."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,12 +29,12 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_utils import get_last_checkpoint
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from operators.errors import TrainingError
-from operators.models.local.prefix_tree import Pack, TokenRow, target_logits
+from operators.models.local.prefix_tree import Pack, TokenRow, _mask_for, target_logits
+from training.checkpoints import Tally, newest_whole, seal
 from training.collate import PaddedCollator, PrefixTreeCollator, feature_of
 from training.config import StageConfig, TrainConfig
 
@@ -92,6 +93,7 @@ def load_base(path: Path, config: TrainConfig) -> Loaded:
         dtype=getattr(torch, config.base.dtype),
         attn_implementation=config.base.attention,
         quantization_config=quantization,
+        device_map={"": local_rank()} if torch.cuda.is_available() else None,
     )
     tokenizer = load_tokenizer(path, config)
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -126,6 +128,22 @@ def detach(model: PeftModel) -> None:
     model.unload()
 
 
+def local_rank() -> int:
+    """This process's place on its machine, from 0; `accelerate launch` starts one for each GPU."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes: the only one, or the first of `accelerate launch`."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def wait() -> None:
+    """Until every process is here."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+
+
 class PackTrainer(SFTTrainer):
     """TRL's SFTTrainer over packs; the loss is a mean over the step's labelled tokens, or over its rows."""
 
@@ -133,6 +151,8 @@ class PackTrainer(SFTTrainer):
     by_row: bool = False
     row_tokens: int = 0
     run_tokens: int = 0
+    before: Tally = Tally()
+    began: float = 0.0
 
     def compute_loss(
         self,
@@ -141,18 +161,32 @@ class PackTrainer(SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """The packs' summed cross-entropy over the number of targets in the whole optimizer step."""
+        """The packs' summed cross-entropy over the number of targets in the whole optimizer step.
+
+        Times the number of processes, as their gradients are averaged and the targets are those of all.
+        """
         if return_outputs or num_items_in_batch is None:
             raise TrainingError("a pack has a loss only within a training step")
         losses = [self._summed(model, pack) for pack in inputs["packs"]]
-        return torch.stack(losses).sum() / num_items_in_batch
+        share = num_items_in_batch / int(self.accelerator.num_processes)
+        return torch.stack(losses).sum() / share
+
+    def tally(self) -> Tally:
+        """What all processes have run so far; every process has to ask."""
+        mine = torch.tensor([self.row_tokens, self.run_tokens], device=self.args.device)
+        rows, runs = (int(count) for count in self.accelerator.reduce(mine, reduction="sum"))
+        return Tally(
+            row_tokens=self.before.row_tokens + rows,
+            run_tokens=self.before.run_tokens + runs,
+            seconds=self.before.seconds + time.perf_counter() - self.began,
+        )
 
     def _summed(self, model: nn.Module, pack: Pack) -> Tensor:
         pack = pack.to(self.args.device)
         self.row_tokens += pack.row_tokens
         self.run_tokens += pack.input_ids.numel()
         with self._precision():
-            logits = target_logits(model, pack)
+            logits = _synchronised(model, pack) if _is_wrapped(model) else target_logits(model, pack)
         losses = nn.functional.cross_entropy(logits.float(), pack.targets, reduction="none")
         if self.by_row:
             losses = losses / pack.rows.bincount()[pack.rows]
@@ -164,11 +198,29 @@ class PackTrainer(SFTTrainer):
         return torch.autocast(self.args.device.type, torch.bfloat16)
 
 
-class _Speed(TrainerCallback):
-    """Tells where the training stands, each time the trainer logs."""
+def _is_wrapped(model: nn.Module) -> bool:
+    return isinstance(model, nn.parallel.DistributedDataParallel)
+
+
+def _synchronised(model: nn.Module, pack: Pack) -> Tensor:
+    """[M, vocabulary]: as `target_logits`, through the wrapper that averages gradients over processes."""
+    length, causal = pack.input_ids.shape[1], model.get_submodule("module")
+    places, at = (pack.sources % length).unique(return_inverse=True)
+    logits: Tensor = model(
+        input_ids=pack.input_ids,
+        position_ids=pack.position_ids,
+        attention_mask=_mask_for(causal, pack.attention_mask),
+        use_cache=False,
+        logits_to_keep=places,
+    ).logits
+    return logits[pack.sources // length, at]
+
+
+class _Watch(TrainerCallback):
+    """Tells where the training stands each time the trainer logs, and seals its checkpoints."""
 
     def __init__(self, trainer: PackTrainer, progress: Progress) -> None:
-        self.trainer, self.progress, self.began = trainer, progress, time.perf_counter()
+        self.trainer, self.progress = trainer, progress
 
     def on_log(
         self,
@@ -179,11 +231,22 @@ class _Speed(TrainerCallback):
     ) -> None:
         loss = kwargs["logs"].get("loss")
         if loss is not None:
-            speed = self.trainer.row_tokens / (time.perf_counter() - self.began)
+            speed = self.trainer.row_tokens / (time.perf_counter() - self.trainer.began)
             self.progress(
                 f"step {state.global_step}/{state.max_steps}, loss {float(loss):.3f}, "
                 f"{speed:,.0f} row tokens/s"
             )
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        tally = self.trainer.tally()
+        if state.is_world_process_zero:
+            seal(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", tally)
 
 
 def train_adapter(
@@ -199,7 +262,7 @@ def train_adapter(
     log: Path,
     progress: Progress = lambda _: None,
 ) -> Trained:
-    """Train the model's active adapter on the cases; an earlier checkpoint under `work` is continued.
+    """Train the model's active adapter on the cases; the last whole checkpoint under `work` is continued.
 
     `log` gets one JSON line each `log_every_steps`, and `progress` hears step, loss and speed.
     Raises: TrainingError when nothing is trainable or the loss is no number.
@@ -220,25 +283,34 @@ def train_adapter(
         processing_class=loaded.tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(_Speed(trainer, progress))
+    trainer.add_callback(_Watch(trainer, progress))
     trainer.autocast = config.autocast
     trainer.by_row = config.optim.loss == "row"
     trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
-    began = time.perf_counter()
-    last = get_last_checkpoint(str(work)) if work.is_dir() else None
-    trainer.train(resume_from_checkpoint=last)
+    last = newest_whole(work)
+    if last is not None:
+        trainer.before = last[1]
+    trainer.began = time.perf_counter()
+    trainer.train(resume_from_checkpoint=str(last[0]) if last else None)
+    return _trained(trainer, model, log)
+
+
+def _trained(trainer: PackTrainer, model: PeftModel, log: Path) -> Trained:
+    """What it came to, with the log written. Raises: TrainingError for a loss that is no number."""
     losses = [entry for entry in trainer.state.log_history if "loss" in entry]
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in losses), encoding="utf-8")
     values = [float(entry["loss"]) for entry in losses]
     if not values or not all(math.isfinite(value) for value in values):
         raise TrainingError(f"the loss is no number: {values[-3:]}", hint="lower the learning rate")
+    tally = trainer.tally()
+    if trainer.is_world_process_zero():
+        log.write_text("".join(json.dumps(entry) + "\n" for entry in losses), encoding="utf-8")
     return Trained(
         steps=trainer.state.global_step,
         first_loss=values[0],
         last_loss=values[-1],
-        row_tokens=trainer.row_tokens,
-        run_tokens=trainer.run_tokens,
-        seconds=round(time.perf_counter() - began, 1),
+        row_tokens=tally.row_tokens,
+        run_tokens=tally.run_tokens,
+        seconds=round(tally.seconds, 1),
         dtype=next(str(p.dtype) for p in model.parameters() if p.requires_grad).removeprefix("torch."),
     )
 
@@ -252,7 +324,7 @@ def _arguments(
     config: TrainConfig, stage: StageConfig, batch_size: int, accumulation: int, work: Path
 ) -> SFTConfig:
     on_cpu = not torch.cuda.is_available()
-    return SFTConfig(
+    arguments = SFTConfig(
         output_dir=str(work),
         num_train_epochs=stage.epochs,
         learning_rate=stage.learning_rate,
@@ -277,7 +349,7 @@ def _arguments(
         dataloader_pin_memory=not on_cpu,
         save_strategy="steps",
         save_steps=config.save_every_steps,
-        save_total_limit=1,
+        save_total_limit=2,  # the one before stays until the newest is whole
         save_only_model=False,
         logging_strategy="steps",
         logging_steps=config.log_every_steps,
@@ -285,4 +357,9 @@ def _arguments(
         report_to=config.report_to,
         eval_strategy="no",
         disable_tqdm=not sys.stderr.isatty(),
+        ddp_find_unused_parameters=False,
+        ddp_broadcast_buffers=False,  # processes run different numbers of packs
     )
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1  # one process, one GPU: nn.DataParallel would cut packs apart
+    return arguments

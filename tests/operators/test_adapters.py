@@ -136,6 +136,12 @@ def test_a_config_that_would_be_served_otherwise_than_trained_is_refused(
     assert fault.value.hint
 
 
+def test_a_card_without_a_recipe_is_held_against_the_weights_alone(tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "a", config=peft_config(lora_alpha=320))
+    write_card(folder, card(folder, config={}))
+    verify_adapter(folder)
+
+
 def test_what_peft_writes_for_features_left_off_is_accepted(tmp_path: Path) -> None:
     off = {
         "use_dora": False,
@@ -325,6 +331,14 @@ def test_a_base_card_forgets_who_saved_the_config_and_nothing_else(tmp_path: Pat
     assert base_card(folder, id="org/small", revision="r1").config_hash != before.config_hash
     (folder / "tokenizer.json").write_text("{ }")
     assert base_card(folder, id="org/small", revision="r1").tokenizer_hash != before.tokenizer_hash
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_base_without_a_part_has_no_card(tmp_path: Path, name: str) -> None:
+    folder = write_base_files(tmp_path / "base")
+    (folder / name).unlink()
+    with pytest.raises(ConfigError, match=f"holds no {name}"):
+        base_card(folder, id="x", revision="y")
 
 
 @pytest.mark.parametrize(("text", "said"), [("{", "cannot be read"), ("[]", "holds no JSON object")])
