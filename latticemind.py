@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -366,6 +367,8 @@ def _status() -> Iterator[Callable[[str], None]]:
 
 def main() -> None:
     """Console entry: an error of ours prints its message and hint, without a traceback."""
+    # Threads that spin while they wait for a busy core slow a shared machine down tenfold; torch reads this.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except LatticeMindError as fault:

@@ -15,7 +15,7 @@ from operators.models.bases import FoundBase
 from operators.prompts import PROMPT_VERSION
 from training.config import TrainConfig
 from training.rows import DataFolder, Selection, select, tokenise
-from training.trainer import Loaded, Trained, attach, detach, is_first, load_base, train_adapter, wait
+from training.trainer import Loaded, Trained, attach, detach, is_first, load_base, save, train_adapter, wait
 
 SHARED = "shared"
 MULTI = "multi"
@@ -73,13 +73,9 @@ def plan_jobs(
 def selection_of(job: Job, config: TrainConfig, data: DataFolder) -> Selection:
     """The cases a job trains on. A single job takes both stages' cases, all of them through its own split."""
     operators = list(config.tasks) if job.operator == MULTI else [job.operator]
-    if job.stage == SHARED:
-        return select(data, config, operators, stage=SHARED, holdout=None)
-    fold = select(data, config, operators, stage="fold", holdout=job.holdout)
-    if job.stage == "fold":
-        return fold
-    shared = select(data, config, operators, stage=SHARED, holdout=None)
-    return Selection((*shared.cases, *fold.cases))
+    return select(
+        data, config, operators, stage=job.stage, holdout=None if job.stage == SHARED else job.holdout
+    )
 
 
 class Run:
@@ -149,9 +145,7 @@ class Run:
             )  # fmt: skip
             if is_first():
                 with new_folder(target) as draft:
-                    for settings in model.peft_config.values():
-                        settings.base_model_name_or_path = self.base.card.id
-                    model.save_pretrained(str(draft))
+                    save(model, draft, base_id=self.base.card.id)
                     shutil.copy(work / LOG, draft)
                     write_card(draft, self._card(job, selection, parent, recipe, trained, draft))
                 shutil.rmtree(work, ignore_errors=True)

@@ -104,11 +104,25 @@ class DataFolder:
 def select(
     data: DataFolder, config: TrainConfig, operators: Sequence[str], *, stage: str, holdout: str | None
 ) -> Selection:
-    """The cases of a stage (`shared` or `fold`), drawn by the seed and mixed.
+    """The cases of a stage: `shared`, `fold`, or `single` for those of both.
 
     `holdout` None means that nothing is held out but what no fold may see.
     Raises: InputError when nothing is left to train on.
     """
+    stages = ("shared", "fold") if stage == "single" else (stage,)
+    cases = [case for name in stages for case in _drawn(data, config, operators, name, holdout)]
+    if not cases:
+        raise InputError(
+            f"the {stage} stage of {', '.join(operators)} has no rows", file=data.folder,
+            hint="see `mixture` in the config, and whether the data hold these sources",
+        )  # fmt: skip
+    return Selection(tuple(cases))
+
+
+def _drawn(
+    data: DataFolder, config: TrainConfig, operators: Sequence[str], stage: str, holdout: str | None
+) -> list[Case]:
+    """One stage's cases, drawn by the seed and mixed; shared ones are those that every fold may see."""
     wanted: dict[str, Counts] = dict(getattr(config.mixture, stage))
     ids = data.shared_ids() if stage == "shared" else data.fold_ids(holdout or "")
     picked: list[Case] = []
@@ -120,13 +134,8 @@ def select(
                 found = data.cases(source, operator, tasks, ids)
                 found.sort(key=lambda case: content_hash(config.optim.seed, case.name))
                 picked += found[:count]
-    if not picked:
-        raise InputError(
-            f"the {stage} stage of {', '.join(operators)} has no rows", file=data.folder,
-            hint="see `mixture` in the config, and whether the data hold these sources",
-        )  # fmt: skip
     picked.sort(key=lambda case: content_hash("order", config.optim.seed, case.name))
-    return Selection(tuple(picked))
+    return picked
 
 
 def tokenise(

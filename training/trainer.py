@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
-from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -24,21 +20,15 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from trl.trainer.sft_config import SFTConfig
-from trl.trainer.sft_trainer import SFTTrainer
 
 from operators.errors import TrainingError
-from operators.models.local.prefix_tree import Pack, TokenRow, _mask_for, target_logits
-from training.checkpoints import Tally, newest_whole, seal
+from operators.models.local.prefix_tree import TokenRow
+from training.checkpoints import newest_whole
 from training.collate import PaddedCollator, PrefixTreeCollator, feature_of
 from training.config import StageConfig, TrainConfig
-
-Progress = Callable[[str], None]
+from training.pack_trainer import PackTrainer, Progress, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +68,21 @@ def load_tokenizer(path: Path, config: TrainConfig) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def quantization_of(config: TrainConfig) -> BitsAndBytesConfig | None:
+    """How the recipe's base is quantised, if it is: type, compute dtype and double quantisation explicit."""
+    if config.base.quantization == "none":
+        return None
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=config.base.quantization,
+        bnb_4bit_compute_dtype=getattr(torch, config.base.compute_dtype),
+        bnb_4bit_use_double_quant=config.base.double_quant,
+    )
+
+
 def load_base(path: Path, config: TrainConfig) -> Loaded:
     """The base as the recipe wants it held: dtype, attention, quantisation are all explicit (T03 to T06)."""
-    quantization = None
-    if config.base.quantization == "nf4":
-        quantization = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_compute_dtype=getattr(torch, config.base.compute_dtype),
-            bnb_4bit_use_double_quant=config.base.double_quant,
-        )
+    quantization = quantization_of(config)
     model = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=getattr(torch, config.base.dtype),
@@ -108,7 +103,11 @@ def load_base(path: Path, config: TrainConfig) -> Loaded:
 def attach(loaded: Loaded, config: TrainConfig, parent: Path | None) -> PeftModel:
     """A trainable adapter on the base: a new one, or one that goes on from `parent`'s weights."""
     if parent is not None:
-        return PeftModel.from_pretrained(loaded.model, parent, is_trainable=True)
+        model = PeftModel.from_pretrained(loaded.model, parent, is_trainable=True)
+        _name_base(
+            model, str(loaded.model.config._name_or_path)
+        )  # checkpoints then look here, not on the hub
+        return model
     torch.manual_seed(config.optim.seed)
     recipe = LoraConfig(
         r=config.lora.r,
@@ -121,6 +120,18 @@ def attach(loaded: Loaded, config: TrainConfig, parent: Path | None) -> PeftMode
     model = get_peft_model(loaded.model, recipe)
     assert isinstance(model, PeftModel)
     return model
+
+
+def save(model: PeftModel, folder: Path, *, base_id: str) -> None:
+    """The adapter's PEFT files, which name the base by its id: where it lies is this machine's affair."""
+    _name_base(model, base_id)
+    model.save_pretrained(str(folder), save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # a form to fill in, with the base's path in it
+
+
+def _name_base(model: PeftModel, name: str) -> None:
+    for settings in model.peft_config.values():
+        settings.base_model_name_or_path = name
 
 
 def detach(model: PeftModel) -> None:
@@ -142,111 +153,6 @@ def wait() -> None:
     """Until every process is here."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-
-
-class PackTrainer(SFTTrainer):
-    """TRL's SFTTrainer over packs; the loss is a mean over the step's labelled tokens, or over its rows."""
-
-    autocast: bool = False
-    by_row: bool = False
-    row_tokens: int = 0
-    run_tokens: int = 0
-    before: Tally = Tally()
-    began: float = 0.0
-
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Tensor:
-        """The packs' summed cross-entropy over the number of targets in the whole optimizer step.
-
-        Times the number of processes, as their gradients are averaged and the targets are those of all.
-        """
-        if return_outputs or num_items_in_batch is None:
-            raise TrainingError("a pack has a loss only within a training step")
-        losses = [self._summed(model, pack) for pack in inputs["packs"]]
-        share = num_items_in_batch / int(self.accelerator.num_processes)
-        return torch.stack(losses).sum() / share
-
-    def tally(self) -> Tally:
-        """What all processes have run so far; every process has to ask."""
-        mine = torch.tensor([self.row_tokens, self.run_tokens], device=self.args.device)
-        rows, runs = (int(count) for count in self.accelerator.reduce(mine, reduction="sum"))
-        return Tally(
-            row_tokens=self.before.row_tokens + rows,
-            run_tokens=self.before.run_tokens + runs,
-            seconds=self.before.seconds + time.perf_counter() - self.began,
-        )
-
-    def _summed(self, model: nn.Module, pack: Pack) -> Tensor:
-        pack = pack.to(self.args.device)
-        self.row_tokens += pack.row_tokens
-        self.run_tokens += pack.input_ids.numel()
-        with self._precision():
-            logits = _synchronised(model, pack) if _is_wrapped(model) else target_logits(model, pack)
-        losses = nn.functional.cross_entropy(logits.float(), pack.targets, reduction="none")
-        if self.by_row:
-            losses = losses / pack.rows.bincount()[pack.rows]
-        return losses.sum()
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        if not self.autocast:
-            return nullcontext()
-        return torch.autocast(self.args.device.type, torch.bfloat16)
-
-
-def _is_wrapped(model: nn.Module) -> bool:
-    return isinstance(model, nn.parallel.DistributedDataParallel)
-
-
-def _synchronised(model: nn.Module, pack: Pack) -> Tensor:
-    """[M, vocabulary]: as `target_logits`, through the wrapper that averages gradients over processes."""
-    length, causal = pack.input_ids.shape[1], model.get_submodule("module")
-    places, at = (pack.sources % length).unique(return_inverse=True)
-    logits: Tensor = model(
-        input_ids=pack.input_ids,
-        position_ids=pack.position_ids,
-        attention_mask=_mask_for(causal, pack.attention_mask),
-        use_cache=False,
-        logits_to_keep=places,
-    ).logits
-    return logits[pack.sources // length, at]
-
-
-class _Watch(TrainerCallback):
-    """Tells where the training stands each time the trainer logs, and seals its checkpoints."""
-
-    def __init__(self, trainer: PackTrainer, progress: Progress) -> None:
-        self.trainer, self.progress = trainer, progress
-
-    def on_log(
-        self,
-        args: TrainingArguments,  # noqa: ARG002 - the callback's signature
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **kwargs: Any,
-    ) -> None:
-        loss = kwargs["logs"].get("loss")
-        if loss is not None:
-            speed = self.trainer.row_tokens / (time.perf_counter() - self.trainer.began)
-            self.progress(
-                f"step {state.global_step}/{state.max_steps}, loss {float(loss):.3f}, "
-                f"{speed:,.0f} row tokens/s"
-            )
-
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **kwargs: Any,  # noqa: ARG002
-    ) -> None:
-        tally = self.trainer.tally()
-        if state.is_world_process_zero:
-            seal(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", tally)
 
 
 def train_adapter(
@@ -283,7 +189,7 @@ def train_adapter(
         processing_class=loaded.tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(_Watch(trainer, progress))
+    trainer.add_callback(Watch(trainer, progress))
     trainer.autocast = config.autocast
     trainer.by_row = config.optim.loss == "row"
     trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
@@ -296,12 +202,10 @@ def train_adapter(
 
 
 def _trained(trainer: PackTrainer, model: PeftModel, log: Path) -> Trained:
-    """What it came to, with the log written. Raises: TrainingError for a loss that is no number."""
+    """What it came to, with the log written."""
     losses = [entry for entry in trainer.state.log_history if "loss" in entry]
     values = [float(entry["loss"]) for entry in losses]
-    if not values or not all(math.isfinite(value) for value in values):
-        raise TrainingError(f"the loss is no number: {values[-3:]}", hint="lower the learning rate")
-    tally = trainer.tally()
+    tally, dtype = trainer.tally(), next(str(p.dtype) for p in model.parameters() if p.requires_grad)
     if trainer.is_world_process_zero():
         log.write_text("".join(json.dumps(entry) + "\n" for entry in losses), encoding="utf-8")
     return Trained(
@@ -311,7 +215,7 @@ def _trained(trainer: PackTrainer, model: PeftModel, log: Path) -> Trained:
         row_tokens=tally.row_tokens,
         run_tokens=tally.run_tokens,
         seconds=round(tally.seconds, 1),
-        dtype=next(str(p.dtype) for p in model.parameters() if p.requires_grad).removeprefix("torch."),
+        dtype=dtype.removeprefix("torch."),
     )
 
 
@@ -354,6 +258,7 @@ def _arguments(
         logging_strategy="steps",
         logging_steps=config.log_every_steps,
         logging_first_step=True,
+        logging_nan_inf_filter=False,  # else a loss that is no number is logged as the mean of those before
         report_to=config.report_to,
         eval_strategy="no",
         disable_tqdm=not sys.stderr.isatty(),

@@ -20,7 +20,7 @@ from operators.models.bases import FoundBase
 from training.config import TrainConfig
 from training.folds import Job, selection_of
 from training.rows import Case, DataFolder, tokenise
-from training.trainer import attach, detach, load_base, load_tokenizer, train_adapter
+from training.trainer import attach, detach, load_base, load_tokenizer, quantization_of, train_adapter
 
 Progress = Callable[[str], None]
 PLAIN_BATCH = 8
@@ -133,8 +133,9 @@ def _plain(
 ) -> None:
     """What TRL's own documentation would have one write, with the same settings."""
     model = AutoModelForCausalLM.from_pretrained(
-        base.path, dtype=getattr(torch, config.base.dtype), attn_implementation="sdpa"
-    )
+        base.path, dtype=getattr(torch, config.base.dtype), attn_implementation="sdpa",
+        quantization_config=quantization_of(config),
+    )  # fmt: skip
     steps = config.optim.batch_size[operator] * config.optim.accumulation[operator]  # type: ignore[index]
     rows = [{"prompt": list(row.prompt), "completion": list(row.completion)} for row in examples]
     with TemporaryDirectory() as scratch:

@@ -121,7 +121,7 @@ def _origin(path: Path) -> tuple[str, str]:
         if isinstance(facts.get("id"), str) and isinstance(facts.get("revision"), str):
             return str(facts["id"]), str(facts["revision"])
         raise ConfigError(f"{path / ORIGIN} says no id and revision", hint="remove that file, or fetch again")
-    kind, _, hub_id = path.parents[1].name.partition("--")
+    kind, _, hub_id = path.parent.parent.name.partition("--")
     if path.parent.name == "snapshots" and kind == "models":
         return hub_id.replace("--", "/"), path.name
     return path.name, f"local-{_fingerprint(path)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from operators.errors import ConfigError
+from operators.models import bases
 from operators.models.bases import KNOWN, ORIGIN, cache_folder, find_base, hub_id_of, missing_part
 from tests.support_adapters import write_base_files
 
@@ -147,6 +148,12 @@ def test_a_snapshot_given_as_a_folder_is_the_same_base(caches: Path) -> None:
     assert find_base(str(folder)).card == find_base(QWEN.id).card
     with pytest.raises(ConfigError, match=f"asked for is {OTHER}"):
         find_base(str(folder), OTHER)
+
+
+def test_a_folder_directly_below_the_root_has_an_origin() -> None:
+    hub_id, revision = bases._origin(Path("/no-such-base"))
+    assert hub_id == "no-such-base"
+    assert revision.startswith("local-")
 
 
 def test_a_download_that_was_stopped_is_no_base(caches: Path) -> None:

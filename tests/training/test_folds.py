@@ -18,8 +18,9 @@ from tests.training.support import HOLDOUTS, OPERATORS, base_in, recipe, run, wr
 from training import folds, trainer
 from training.config import TrainConfig
 from training.folds import Job, Run, plan_jobs, selection_of
+from training.pack_trainer import PackTrainer
 from training.rows import DataFolder
-from training.trainer import Loaded, PackTrainer
+from training.trainer import Loaded
 
 Weights = dict[str, torch.Tensor]
 

@@ -100,3 +100,11 @@ def test_a_count_of_zero_leaves_a_source_out_and_a_source_that_is_not_there_is_n
                                       "mined": {"compare-claims": 9}}}  # fmt: skip
     found = select(data, recipe(mixture=mixture), ["compare-claims"], stage="fold", holdout="browser-surface")
     assert [case.source for case in found.cases] == ["trajectory"] * 3
+
+
+def test_a_single_job_needs_no_shared_rows(data: DataFolder) -> None:
+    mixture = {"shared": {}, "fold": {"trajectory": {"compare-claims": 3}}}
+    found = select(
+        data, recipe(mixture=mixture), ["compare-claims"], stage="single", holdout="browser-surface"
+    )
+    assert [case.source for case in found.cases] == ["trajectory"] * 3
