@@ -15,6 +15,7 @@ demo-quick: $(CORE)
 	$(BIN)/latticemind demo --quick
 
 test: $(TEST)
+	$(BIN)/latticemind models fetch smollm2-135m
 	$(BIN)/pytest -n auto
 
 check: $(TEST)

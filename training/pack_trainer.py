@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from trl.trainer.sft_trainer import SFTTrainer
 
 from operators.errors import TrainingError
-from operators.models.local.prefix_tree import Pack, _mask_for, target_logits
+from operators.models.local.prefix_tree import Pack, mask_for, target_logits
 from training.checkpoints import Tally, seal
 
 Progress = Callable[[str], None]
@@ -86,7 +86,7 @@ def _synchronised(model: nn.Module, pack: Pack) -> Tensor:
     logits: Tensor = model(
         input_ids=pack.input_ids,
         position_ids=pack.position_ids,
-        attention_mask=_mask_for(causal, pack.attention_mask),
+        attention_mask=mask_for(causal, pack.attention_mask),
         use_cache=False,
         logits_to_keep=places,
     ).logits

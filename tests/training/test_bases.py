@@ -253,7 +253,7 @@ def test_a_gguf_becomes_a_base_that_loads_like_any_other(tmp_path: Path) -> None
     assert (stops["eos_token_id"], "pad_token_id" in stops) == (2, False)
     model = AutoModelForCausalLM.from_pretrained(str(tmp_path / "one"))
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-    assert len({round(float(w), 6) for w in model.model.layers[0].mlp.up_proj.weight[0]}) <= 16
+    assert len(model.model.layers[0].mlp.up_proj.weight[0].unique()) <= 16  # four bits a block of 32
     tokenizer = AutoTokenizer.from_pretrained(str(tmp_path / "one"))
     chat = [{"role": "user", "content": '!"'}]
     assert tokenizer.apply_chat_template(chat, tokenize=False) == '<|im_start|>user\n!"<|im_end|>\n'

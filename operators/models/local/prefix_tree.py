@@ -126,7 +126,7 @@ def target_hidden(model: nn.Module, pack: Pack) -> Tensor:
     states: Tensor = decoder(
         input_ids=pack.input_ids,
         position_ids=pack.position_ids,
-        attention_mask=_mask_for(model, pack.attention_mask),
+        attention_mask=mask_for(model, pack.attention_mask),
         use_cache=False,
     ).last_hidden_state
     return states.flatten(0, 1)[pack.sources]
@@ -138,7 +138,7 @@ def target_logits(model: nn.Module, pack: Pack) -> Tensor:
     return logits
 
 
-def _mask_for(model: nn.Module, allowed: Tensor) -> Tensor:
+def mask_for(model: nn.Module, allowed: Tensor) -> Tensor:
     """The mask as the model's attention wants it: eager attention adds it to the scores."""
     config = _part(model, "model").config
     if (
