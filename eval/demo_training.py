@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 from rich.table import Table
 
-from data_builders.trajectory import load_trajectories
+from data_builders.gold import ExtractCase, gold_cases
+from data_builders.trajectory import Trajectory, load_trajectories
 from eval.loo import run_holdout
 from eval.report import compare_runs, loo_table, mcnemar_table, summarise
 from eval.runs import save_run
-from eval.sources import ModelOptions, sources_for
+from eval.sources import ModelOptions, best_threshold, pair_scores, sources_for
 from operators.artefacts import sha256_of
 from operators.assembly import parse_choice
+from operators.claims import content_hash
 from operators.config import load_config
 from operators.errors import ConfigError
 from training.config import TrainConfig
 
 LEARNED = "extract=two-stage,compare=learned,update=learned"
 HOLDOUT = "browser-surface"
+VALIDATION_NOTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,20 @@ def run_training_demo(
     trajectories = load_trajectories(configs / "trajectories")
     (held_out,) = (t for t in trajectories if t.name == HOLDOUT)
     options = ModelOptions(adapters=out / "adapters", threshold=0.5)
-    found = {}
-    for text in ("rules", LEARNED):
-        choice = parse_choice(text)
-        progress(f"{HOLDOUT}: {text}")
-        source = sources_for((), choice, options, holdouts=[HOLDOUT], progress=progress).get(HOLDOUT)
-        found[text] = run_holdout(held_out, choice, source)
+    learned = parse_choice(LEARNED)
+    source = sources_for((), learned, options, holdouts=[HOLDOUT], progress=progress)[HOLDOUT]
+    trained_on = {case.name for job in jobs for case in folds.selection_of(job, config, data).cases}
+    validation = _validation_cases(trajectories, trained_on)
+    progress(f"stage 1's threshold on {len(validation)} notes of the other trajectories")
+    source = replace(source, threshold=best_threshold(pair_scores(validation, source), default=0.5))
+    progress(f"{HOLDOUT} through the loop, threshold {source.threshold:.2f}")
+    found = {
+        "rules": run_holdout(held_out, parse_choice("rules")),
+        LEARNED: run_holdout(held_out, learned, source),
+    }
+    for text, rows in found.items():
         path = configs / "trajectories" / f"{HOLDOUT}.yaml"
-        save_run(found[text], out, operators=text, inputs={path.name: sha256_of(path)})
+        save_run(rows, out, operators=text, inputs={path.name: sha256_of(path)})
     tables = [loo_table(summarise(rows, name)) for name, rows in found.items()]
     tests = compare_runs(found["rules"], found[LEARNED])
     seconds = sum(done.trained.seconds for done in finished if done.trained)
@@ -70,3 +79,15 @@ def run_training_demo(
         f"{HOLDOUT} was held out of all of them",
     )
     return TrainingDemo(lines, (*tables, mcnemar_table(tests, "rules", "learned")))
+
+
+def _validation_cases(trajectories: Sequence[Trajectory], trained_on: Collection[str]) -> list[ExtractCase]:
+    """Notes of the other trajectories that no adapter was trained on, drawn by hash."""
+    cases = [
+        case
+        for trajectory in trajectories
+        if trajectory.name != HOLDOUT
+        for case in gold_cases(trajectory).extract
+        if case.case_id not in trained_on
+    ]
+    return sorted(cases, key=lambda case: content_hash(case.case_id))[:VALIDATION_NOTES]

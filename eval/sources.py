@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from data_builders.examples import Example, Source, examples
-from data_builders.gold import gold_cases
+from data_builders.gold import ExtractCase, gold_cases
 from data_builders.trajectory import Trajectory
 from operators.adapter_checks import verify_adapter
 from operators.adapters import AdapterCard, adapter_for
@@ -102,7 +102,7 @@ def calibrated(
     for trajectory in trajectories:
         if trajectory.name in sources:
             progress(f"stage 1 on {trajectory.name}")
-            scored[trajectory.name] = _pair_scores(trajectory, sources[trajectory.name])
+            scored[trajectory.name] = pair_scores(gold_cases(trajectory).extract, sources[trajectory.name])
     return {
         holdout: replace(
             source,
@@ -131,9 +131,9 @@ def _f1_at(pairs: Sequence[tuple[float, bool]], threshold: float) -> float:
     return 2 * hits / (said + wanted)
 
 
-def _pair_scores(trajectory: Trajectory, source: ModelSource) -> list[tuple[float, bool]]:
+def pair_scores(cases: Sequence[ExtractCase], source: ModelSource) -> list[tuple[float, bool]]:
+    """What stage 1 says of every pair of these notes: the probability of yes, and whether yes is right."""
     operator = TwoStageExtract(source.model, source.adapters.get("extract-state"))
-    cases = gold_cases(trajectory).extract
     outcomes = operator.score([(case.note, case.schema) for case in cases])
     found = []
     for case, outcome in zip(cases, outcomes, strict=True):

@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from data_builders.examples import Example
 from operators.models.bases import FoundBase
 from training.config import TrainConfig
 from training.folds import Job, selection_of
@@ -29,7 +28,7 @@ PLAIN_BATCH = 8
 
 @dataclass(frozen=True, slots=True)
 class TrainBench:
-    """Row tokens a second of ours and of the plain script; a row's tokens count, shared or not.
+    """Row tokens a second of ours and of the plain script; a row's tokens count in every pass, shared or not.
 
     `single` is one adapter, loading the base not counted; `folds` is all of a run, loading counted.
     """
@@ -63,8 +62,8 @@ def run_train_bench(
 ) -> TrainBench:
     """Train `cases` cases of an operator's fold rows both ways, then `folds` adapters both ways.
 
-    The plain script is TRL's own: prompt and completion messages, padded batches of as many rows as ours has
-    in a step, its loss, and one load of the base for each training.
+    The plain script is TRL's own: prompt and completion messages, padded batches, its loss, and one load of
+    the base for each training; it takes about as many rows a step as ours.
     """
     holdouts = list(data.splits)[:folds]
     config = config.model_copy(update={"mode": "from-scratch"})
@@ -81,17 +80,18 @@ def run_train_bench(
     ours, plain = _Clock(), _Clock()
     for number, holdout in enumerate(holdouts):
         progress(f"adapter {number + 1} of {len(holdouts)}")
-        plain.run(lambda clock, rows=examples[holdout]: _plain(config, base, operator, rows, clock))  # type: ignore[misc]
+        plain.run(lambda clock, cases=chosen[holdout]: _plain(config, base, operator, cases, clock))  # type: ignore[misc]
         if number == 0:
             ours.run(lambda clock: _ours(config, base, operator, list(chosen.values()), clock))
+    passes = config.optim.fold.epochs
     return TrainBench(
         rows=len(examples[holdouts[0]]),
         row_tokens=counted[0],
-        single_ours=counted[0] / ours.trainings[0],
-        single_plain=counted[0] / plain.trainings[0],
+        single_ours=passes * counted[0] / ours.trainings[0],
+        single_plain=passes * counted[0] / plain.trainings[0],
         folds=len(holdouts),
-        folds_ours=sum(counted) / ours.total,
-        folds_plain=sum(counted) / plain.total,
+        folds_ours=passes * sum(counted) / ours.total,
+        folds_plain=passes * sum(counted) / plain.total,
     )
 
 
@@ -128,23 +128,27 @@ def _ours(
         detach(model)
 
 
-def _plain(
-    config: TrainConfig, base: FoundBase, operator: str, examples: Sequence[Example], clock: _Clock
-) -> None:
+def _plain(config: TrainConfig, base: FoundBase, operator: str, cases: Sequence[Case], clock: _Clock) -> None:
     """What TRL's own documentation would have one write, with the same settings."""
     model = AutoModelForCausalLM.from_pretrained(
         base.path, dtype=getattr(torch, config.base.dtype), attn_implementation="sdpa",
         quantization_config=quantization_of(config),
     )  # fmt: skip
-    steps = config.optim.batch_size[operator] * config.optim.accumulation[operator]  # type: ignore[index]
-    rows = [{"prompt": list(row.prompt), "completion": list(row.completion)} for row in examples]
+    rows = [
+        {"prompt": list(row.prompt), "completion": list(row.completion)}
+        for case in cases
+        for row in case.examples
+    ]
+    cases_a_step = config.optim.batch_size[operator] * config.optim.accumulation[operator]  # type: ignore[index]
+    rows_a_step = min(len(rows), round(len(rows) / len(cases) * cases_a_step))
+    batch = min(PLAIN_BATCH, rows_a_step)
     with TemporaryDirectory() as scratch:
         trainer = SFTTrainer(
             model=model,
             args=SFTConfig(
                 output_dir=scratch, num_train_epochs=config.optim.fold.epochs,
-                learning_rate=config.optim.fold.learning_rate, per_device_train_batch_size=PLAIN_BATCH,
-                gradient_accumulation_steps=max(1, steps // PLAIN_BATCH),
+                learning_rate=config.optim.fold.learning_rate, per_device_train_batch_size=batch,
+                gradient_accumulation_steps=round(rows_a_step / batch),
                 max_length=config.max_length, packing=False, completion_only_loss=True,
                 bf16=config.autocast, use_cpu=not torch.cuda.is_available(), seed=config.optim.seed,
                 save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no",
