@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from operators.config import load_config
 from operators.errors import ConfigError
@@ -58,12 +61,13 @@ def train(
     if settings.threads is not None:
         needs("torch", "train").set_num_threads(settings.threads)
     err.print(f"{len(jobs)} adapters on {base.card.id}, {base.card.revision}", highlight=False)
-    if executor is Executor.RAY:
-        finished = needs("training.ray_executor", "ray").train_on_ray(
-            target, settings, data, base, jobs, workers=workers, progress=_say
-        )
-    else:
-        finished = folds.Run(target, settings, rows, base).train(jobs, progress=_say)
+    with _progress() as progress:
+        if executor is Executor.RAY:
+            finished = needs("training.ray_executor", "ray").train_on_ray(
+                target, settings, data, base, jobs, workers=workers, progress=progress
+            )
+        else:
+            finished = folds.Run(target, settings, rows, base).train(jobs, progress=progress)
     fresh = sum(done.trained is not None for done in finished)
     out.print(f"{target}: {len(finished)} adapters, {fresh} of them trained now", highlight=False)
 
@@ -92,5 +96,11 @@ def needs(module: str, extra: str) -> ModuleType:
         raise ConfigError(f"this needs the extra `{extra}` ({fault.name})", hint=hint) from fault
 
 
-def _say(step: str) -> None:
-    err.print(step, markup=False, highlight=False)
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line for each thing said; on a terminal one line that changes, behind a spinner."""
+    if not err.is_terminal:
+        yield lambda step: err.print(step, markup=False, highlight=False)
+        return
+    with err.status("") as status:
+        yield lambda step: status.update(Text(step))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,8 @@ from operators.schema import FrozenModel
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Operator = Literal["extract-state", "compare-claims", "update-memory"]
-Counts = dict[Operator, int]
+Counts = dict[Operator, Annotated[int, Field(ge=0)]]
+Sizes = dict[Operator, Annotated[int, Field(ge=1)]]
 
 
 class BaseConfig(FrozenModel):
@@ -62,8 +63,8 @@ class OptimConfig(FrozenModel):
 
     shared: StageConfig
     fold: StageConfig
-    batch_size: dict[Operator, int]
-    accumulation: dict[Operator, int]
+    batch_size: Sizes
+    accumulation: Sizes
     optimizer: Literal["adamw_torch", "paged_adamw_8bit"]
     scheduler: Literal["cosine", "linear", "constant"]
     warmup: float = Field(ge=0)
@@ -109,4 +110,12 @@ class TrainConfig(FrozenModel):
             foreign = sorted(set(tasks) - set(TASKS[operator]))
             if foreign or not tasks:
                 raise ValueError(f"{operator} has the tasks {', '.join(TASKS[operator])}, not {foreign}")
+        return self
+
+    @model_validator(mode="after")
+    def _every_operator_has_a_step(self) -> TrainConfig:
+        for name, sizes in (("batch_size", self.optim.batch_size), ("accumulation", self.optim.accumulation)):
+            missing = sorted(set(self.tasks) - set(sizes))
+            if missing:
+                raise ValueError(f"optim.{name} does not say it for {missing[0]}")
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,18 @@ from operators.models.bases import FoundBase
 from operators.prompts import PROMPT_VERSION
 from training.config import TrainConfig
 from training.rows import DataFolder, Selection, select, tokenise
-from training.trainer import Loaded, Trained, attach, detach, is_first, load_base, save, train_adapter, wait
+from training.trainer import (
+    Loaded,
+    Trained,
+    attach,
+    detach,
+    is_first,
+    load_base,
+    refuse_missing_board,
+    save,
+    train_adapter,
+    wait,
+)
 
 SHARED = "shared"
 MULTI = "multi"
@@ -51,10 +63,13 @@ def plan_jobs(
 ) -> list[Job]:
     """The adapters of a run, each after the one it continues from.
 
-    `operators` and `holdouts` may be ("all",). Raises: ConfigError for one that there is not.
+    `operators` and `holdouts` may be ("all",), and with multi_task `operators` has to be.
+    Raises: ConfigError for one that there is not.
     """
     known = list(config.tasks)
-    chosen = known if tuple(operators) == ("all",) else list(operators)
+    if config.multi_task and tuple(operators) not in {("all",), (MULTI,)}:
+        raise ConfigError("multi_task trains one adapter for all operators", hint="give --operator all")
+    chosen = known if config.multi_task or tuple(operators) == ("all",) else list(operators)
     names = [MULTI] if config.multi_task else chosen
     left_out = list(data.splits) if tuple(holdouts) == ("all",) else list(holdouts)
     for kind, asked, there in (("operator", chosen, known), ("holdout", left_out, list(data.splits))):
@@ -94,12 +109,7 @@ class Run:
         Of several processes (`accelerate launch`) all train and the first writes and speaks.
         Raises: TrainingError, ConfigError, InputError; adapters finished before stay.
         """
-        if is_first():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            facts = {"config": self.config, "base": self.base.card}
-            record = {name: fact.model_dump(mode="json") for name, fact in facts.items()}
-            write_json(self.folder / "train.json", record | {"environment": environment()})
-        else:
+        if not is_first():
             progress = _silent
         return [self._train(job, progress) for job in jobs]
 
@@ -117,6 +127,7 @@ class Run:
                 f"{target} holds an adapter of another recipe or other data",
                 hint="train into another folder, or move that adapter away",
             )
+        refuse_missing_board(self.config)
         progress(f"{job.name}: {len(selection.cases):,} cases, {selection.rows:,} rows")
         return self._fresh(job, selection, parent, recipe, progress)
 
@@ -131,6 +142,8 @@ class Run:
             for case in selection.cases
         ]
         first = next(iter(config.tasks)) if job.operator == MULTI else job.operator
+        if is_first():
+            self._record()
         work = self.folder / ".work" / job.operator / f"{target.name}-{recipe[:12]}"
         work.mkdir(parents=True, exist_ok=True)
         model = attach(loaded, config, parent.folder if parent else None)
@@ -140,7 +153,7 @@ class Run:
                 config.optim.shared if job.stage == SHARED else config.optim.fold,
                 batch_size=config.optim.batch_size[first],  # type: ignore[index]
                 accumulation=config.optim.accumulation[first],  # type: ignore[index]
-                work=work, log=work / LOG,
+                work=work, log=work / LOG, board=self.folder / "tensorboard" / job.operator / target.name,
                 progress=lambda step: progress(f"{job.name}: {step}"),
             )  # fmt: skip
             if is_first():
@@ -158,6 +171,15 @@ class Run:
             f"{trained.seconds:.0f} s, {speed:,.0f} row tokens/s"
         )
         return Finished(job, target, read_card(target), trained)
+
+    def _record(self) -> None:
+        """Say what this run trains with; a run that trains nothing new leaves what stands there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        facts = {"config": self.config, "base": self.base.card}
+        record = {name: fact.model_dump(mode="json") for name, fact in facts.items()}
+        draft = self.folder / f".train-{os.getpid()}.json"
+        write_json(draft, record | {"environment": environment()})
+        draft.replace(self.folder / "train.json")
 
     def _parent(self, job: Job) -> Finished | None:
         if job.stage != "fold":

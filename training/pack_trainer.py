@@ -118,6 +118,16 @@ class Watch(TrainerCallback):
                 f"{speed:,.0f} row tokens/s"
             )
 
+    def on_step_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """The last step is logged whatever the interval: its loss too has to be a number."""
+        control.should_log |= state.global_step >= state.max_steps
+
     def on_save(
         self,
         args: TrainingArguments,

@@ -45,6 +45,14 @@ class Selection:
         return sum(len(case.examples) for case in self.cases)
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """At most `count` cases, those whose names the seed puts first."""
+
+    seed: int
+    count: int
+
+
 class DataFolder:
     """A folder that `data build` wrote."""
 
@@ -80,8 +88,15 @@ class DataFolder:
             raise InputError(f"no split leaves out {holdout!r}", file=self.folder, hint=f"there are: {known}")
         return self.splits[holdout]
 
-    def cases(self, source: str, operator: str, tasks: Collection[str], ids: frozenset[str]) -> list[Case]:
-        """The cases of one source and operator whose rows all may train, in the file's order."""
+    def cases(
+        self,
+        source: str,
+        operator: str,
+        tasks: Collection[str],
+        ids: frozenset[str],
+        draw: Draw | None = None,
+    ) -> list[Case]:
+        """The cases of one source and operator whose rows all may train: in the file's order, or as drawn."""
         path = self.folder / f"{source}-{operator}.jsonl"
         if not path.is_file():
             return []
@@ -94,10 +109,12 @@ class DataFolder:
                     barred.add(row["case"])
                 elif row["task"] in tasks:
                     grouped.setdefault(row["case"], []).append(row)
+        names = [name for name in grouped if name not in barred]
+        if draw is not None:
+            names = sorted(names, key=lambda name: content_hash(draw.seed, name))[: draw.count]
         return [
-            Case(name, operator, source, tuple(Example.model_validate(row) for row in rows))
-            for name, rows in grouped.items()
-            if name not in barred
+            Case(name, operator, source, tuple(Example.model_validate(row) for row in grouped[name]))
+            for name in names
         ]
 
 
@@ -131,9 +148,7 @@ def _drawn(
             count = dict(counts).get(operator, 0)  # type: ignore[call-overload]
             if count:
                 tasks = config.tasks[operator]  # type: ignore[index]
-                found = data.cases(source, operator, tasks, ids)
-                found.sort(key=lambda case: content_hash(config.optim.seed, case.name))
-                picked += found[:count]
+                picked += data.cases(source, operator, tasks, ids, Draw(config.optim.seed, count))
     picked.sort(key=lambda case: content_hash("order", config.optim.seed, case.name))
     return picked
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -20,10 +20,12 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PrinterCallback,
+    TrainerCallback,
 )
+from transformers.integrations.integration_utils import TensorBoardCallback
 from trl.trainer.sft_config import SFTConfig
 
-from operators.errors import TrainingError
+from operators.errors import ConfigError, TrainingError
 from operators.models.local.prefix_tree import TokenRow
 from training.checkpoints import newest_whole
 from training.collate import PaddedCollator, PrefixTreeCollator, feature_of
@@ -166,12 +168,14 @@ def train_adapter(
     accumulation: int,
     work: Path,
     log: Path,
+    board: Path | None = None,
     progress: Progress = lambda _: None,
 ) -> Trained:
     """Train the model's active adapter on the cases; the last whole checkpoint under `work` is continued.
 
-    `log` gets one JSON line each `log_every_steps`, and `progress` hears step, loss and speed.
-    Raises: TrainingError when nothing is trainable or the loss is no number.
+    `log` gets one JSON line each `log_every_steps` and for the last step, `board` what TensorBoard shows
+    (None: beside the checkpoints), and `progress` hears step, loss and speed.
+    Raises: TrainingError when nothing is trainable, or the loss or the weights are no numbers.
     """
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if count == 0:
@@ -189,6 +193,8 @@ def train_adapter(
         processing_class=loaded.tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
+    if config.report_to == "tensorboard" and is_first():
+        trainer.add_callback(_board_in(board or work / "tensorboard"))
     trainer.add_callback(Watch(trainer, progress))
     trainer.autocast = config.autocast
     trainer.by_row = config.optim.loss == "row"
@@ -198,6 +204,8 @@ def train_adapter(
         trainer.before = last[1]
     trainer.began = time.perf_counter()
     trainer.train(resume_from_checkpoint=str(last[0]) if last else None)
+    if not all(bool(p.isfinite().all()) for p in model.parameters() if p.requires_grad):
+        raise TrainingError("the trained weights are no numbers", hint="lower the learning rate")
     return _trained(trainer, model, log)
 
 
@@ -217,6 +225,21 @@ def _trained(trainer: PackTrainer, model: PeftModel, log: Path) -> Trained:
         seconds=round(tally.seconds, 1),
         dtype=dtype.removeprefix("torch."),
     )
+
+
+def refuse_missing_board(config: TrainConfig) -> None:
+    """Raises: ConfigError when the package that `report_to` names is not installed."""
+    if config.report_to != "none" and find_spec(config.report_to) is None:
+        raise ConfigError(
+            f"report_to is {config.report_to}, which is not installed",
+            hint=f"pip install {config.report_to}, or say report_to=none",
+        )
+
+
+def _board_in(folder: Path) -> TrainerCallback:
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - needs an optional package
+
+    return TensorBoardCallback(SummaryWriter(str(folder)))
 
 
 def _pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -259,9 +282,11 @@ def _arguments(
         logging_steps=config.log_every_steps,
         logging_first_step=True,
         logging_nan_inf_filter=False,  # else a loss that is no number is logged as the mean of those before
-        report_to=config.report_to,
+        project="latticemind",
+        run_name=f"{work.parent.name}-{work.name}",  # a resumed training goes on in its trackio run
+        report_to="trackio" if config.report_to == "trackio" else "none",
         eval_strategy="no",
-        disable_tqdm=not sys.stderr.isatty(),
+        disable_tqdm=True,  # its bar writes to standard output; `progress` hears the same
         ddp_find_unused_parameters=False,
         ddp_broadcast_buffers=False,  # processes run different numbers of packs
     )

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PrinterCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
@@ -161,6 +161,7 @@ def _plain(config: TrainConfig, base: FoundBase, operator: str, cases: Sequence[
                 target_modules=list(config.lora.target_modules), bias="none", task_type="CAUSAL_LM",
             ),
         )  # fmt: skip
+        trainer.remove_callback(PrinterCallback)  # standard output is the benchmark's
         began = time.perf_counter()
         trainer.train()
         clock.trainings.append(time.perf_counter() - began)

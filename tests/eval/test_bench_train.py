@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from trl.trainer.sft_config import SFTConfig
 
 from eval.bench import train as bench
 from eval.bench.train import TrainBench, run_train_bench
@@ -23,9 +25,18 @@ def test_both_sides_train_every_adapter_on_the_same_rows(
     plain = bench._plain
 
     def watched(*args: object) -> None:
-        seen.append([row.id for row in args[3]])  # type: ignore[attr-defined]
+        seen.append([row.id for case in args[3] for row in case.examples])  # type: ignore[attr-defined]
         plain(*args)  # type: ignore[arg-type]
 
+    steps = list[tuple[int, int]]()
+
+    class Watched(SFTConfig):
+        def __init__(self, **settings: Any) -> None:
+            steps.append((settings["per_device_train_batch_size"], settings["gradient_accumulation_steps"]))
+            super().__init__(**settings)
+
+    monkeypatch.setattr(bench, "SFTConfig", Watched)
+    monkeypatch.setattr(bench, "PLAIN_BATCH", 1)
     monkeypatch.setattr(bench, "_plain", watched)
     said: list[str] = []
     found = run_train_bench(
@@ -42,6 +53,7 @@ def test_both_sides_train_every_adapter_on_the_same_rows(
     ]
     assert seen == [[row.id for row in rows] for rows in wanted]
     assert (found.rows, found.folds) == (4, 2)
+    assert steps == [(1, 2)] * 2  # a step of ours has two cases of one row
     rows = tokenise(load_tokenizer(base.path, config), wanted[0], max_length=config.max_length)
     assert found.row_tokens == sum(len(row.ids) for row in rows)
     assert min(found.single_ours, found.single_plain, found.folds_ours, found.folds_plain) > 0

@@ -52,7 +52,8 @@ def recipe(**changes: Any) -> TrainConfig:
     for name, value in changes.items():
         place, *rest = name.split("__")
         if rest:
-            data[place] = data[place] | {rest[0]: value}
+            before = data[place][rest[0]]
+            data[place] = data[place] | {rest[0]: before | value if isinstance(before, dict) else value}
         else:
             data[place] = value
     return TrainConfig.model_validate(data)

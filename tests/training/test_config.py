@@ -49,12 +49,23 @@ def test_no_setting_of_a_recipe_has_a_default() -> None:
         ({"base__quantization": "fp4"}, "nf4"),
         ({"lora__dropout": 1.0}, "less than 1"),
         ({"max_length": 8}, "16"),
+        ({"mixture": {"shared": {}, "fold": {"trajectory": {"compare-claims": -1}}}}, "equal to 0"),
+        ({"optim__batch_size": {"compare-claims": 0}}, "equal to 1"),
+        ({"optim__accumulation": {"compare-claims": 0}}, "equal to 1"),
         ({"packing": True}, "packing"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         recipe(**change)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "accumulation"])
+def test_an_operator_without_its_step_is_named(name: str) -> None:
+    data = recipe().model_dump(mode="json")
+    del data["optim"][name]["update-memory"]
+    with pytest.raises(ValidationError, match=f"optim.{name} does not say it for update-memory"):
+        TrainConfig.model_validate(data)
 
 
 def test_an_unknown_key_names_the_nearest_right_one_and_overrides_reach_every_depth(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from operators.adapter_checks import verify_adapter
@@ -76,8 +77,11 @@ def test_a_finished_run_trains_nothing_again_and_another_recipe_does_not_write_o
     before = {done.folder: weights(done.folder) for done in first}
     again = run(tmp_path / "run", data, base, recipe(log_every_steps=2))
     assert all(done.trained is None for done in again)
+    record = (tmp_path / "run/train.json").read_text()
     with pytest.raises(TrainingError, match="another recipe"):
         run(tmp_path / "run", data, base, recipe(optim__seed=5))
+    assert (tmp_path / "run/train.json").read_text() == record
+    assert json.loads(record)["config"]["optim"]["seed"] == 0
     for folder, kept in before.items():
         assert_equal(weights(folder), kept)
 
@@ -165,6 +169,8 @@ def test_one_adapter_for_all_operators(tmp_path: Path, data: Path, base: FoundBa
     assert finished[1].card.tasks == ("select", "fill", "compare", "update")
     folder, _ = adapter_for(tmp_path / "run", operator="update-memory", holdout="browser-surface")
     assert folder == finished[1].folder
+    with pytest.raises(ConfigError, match="one adapter for all"):
+        plan_jobs(config, DataFolder(data), operators=("compare-claims",), holdouts=("all",))
 
 
 @pytest.mark.parametrize("mode", ["shared-first", "from-scratch"])
@@ -243,6 +249,11 @@ def test_a_quantised_base_trains_and_its_adapter_is_plain_lora(tmp_path: Path, d
     verify_adapter(done.folder, base.card)
     assert done.trained is not None
     assert done.trained.last_loss < done.trained.first_loss
+    loaded = trainer.load_base(base.path, config)
+    again = get_peft_model_state_dict(trainer.attach(loaded, config, done.folder))
+    kept = weights(done.folder)
+    assert {str(tensor.dtype) for tensor in kept.values()} == {f"torch.{done.card.dtype}"}
+    assert_equal({n: t.detach() for n, t in again.items()}, {n: t.float() for n, t in kept.items()}, atol=0)
 
 
 def test_a_parent_that_is_not_there_yet_is_an_error(tmp_path: Path, data: Path, base: FoundBase) -> None:

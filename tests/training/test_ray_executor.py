@@ -15,6 +15,7 @@ from training.rows import DataFolder
 
 ray_executor = pytest.importorskip("training.ray_executor")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("default"),  # ray leaves sockets and files open when it stops
 ]
 

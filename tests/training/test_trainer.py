@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 from operators.adapters import read_card
-from operators.errors import TrainingError
+from operators.errors import ConfigError, TrainingError
 from operators.models.bases import FoundBase
 from tests.training.support import base_in, recipe, run, write_data
 from training.checkpoints import SEAL, Tally, newest_whole, seal
@@ -194,6 +195,53 @@ def test_a_loss_that_is_no_number_leaves_no_adapter(tmp_path: Path, data: Path, 
     assert not list((tmp_path / "run").glob("adapters/*/*"))
 
 
+def test_the_last_step_is_logged_and_held_to_be_a_number_whatever_the_interval(
+    tmp_path: Path, data: Path, base: FoundBase
+) -> None:
+    done = one(tmp_path / "run", data, base, recipe(**SCRATCH, log_every_steps=50))
+    logged = [json.loads(line)["step"] for line in (done.folder / "train_log.jsonl").read_text().splitlines()]
+    assert logged == [1, done.card.training["steps"]]
+    assert done.card.training["last_loss"] != done.card.training["first_loss"]
+    wild = recipe(**SCRATCH, log_every_steps=50, optim__fold={"learning_rate": 1e30, "epochs": 1})
+    with pytest.raises(TrainingError, match="nan at step"):
+        one(tmp_path / "wild", data, base, wild)
+    assert not list((tmp_path / "wild").glob("adapters/*/*"))
+
+
+def test_weights_that_the_very_last_step_spoils_are_not_kept(
+    tmp_path: Path, data: Path, base: FoundBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = PackTrainer.train
+
+    def spoiling(self: PackTrainer, *args: object, **kwargs: object) -> object:
+        done = whole(self, *args, **kwargs)  # type: ignore[arg-type]
+        assert self.model is not None
+        next(p for p in self.model.parameters() if p.requires_grad).data[0, 0] = torch.inf
+        return done
+
+    monkeypatch.setattr(PackTrainer, "train", spoiling)
+    with pytest.raises(TrainingError, match="weights are no numbers"):
+        one(tmp_path / "run", data, base, recipe(**SCRATCH))
+    assert not list((tmp_path / "run").glob("adapters/*/*"))
+
+
+def test_what_tensorboard_shows_outlives_the_checkpoints(tmp_path: Path, data: Path, base: FoundBase) -> None:
+    pytest.importorskip("tensorboard")
+    run(tmp_path / "run", data, base, recipe(report_to="tensorboard"), holdouts=ONLY)
+    shown = {path.parent.name for path in (tmp_path / "run/tensorboard/compare-claims").glob("*/events.*")}
+    assert shown == {"shared", *ONLY}
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "trackio"])
+def test_a_board_that_is_not_installed_is_named_before_anything_is_loaded(
+    tmp_path: Path, data: Path, base: FoundBase, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("training.trainer.find_spec", lambda _: None)
+    monkeypatch.setattr("training.folds.load_base", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(ConfigError, match=f"{name}, which is not installed"):
+        one(tmp_path / "run", data, base, recipe(**SCRATCH, report_to=name))
+
+
 def test_a_base_is_as_loaded_when_its_adapter_is_off_again(base: FoundBase) -> None:
     loaded = load_base(base.path, recipe())
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
@@ -210,6 +258,7 @@ def test_a_vocabulary_without_the_recipes_tokens_is_named(base: FoundBase) -> No
         load_base(base.path, recipe(base__eos_token="<|stop|>"))
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_trains_on_batches_twice_as_large(
     tmp_path: Path, data: Path, base: FoundBase
 ) -> None:
