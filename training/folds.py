@@ -191,9 +191,16 @@ class Run:
         return Finished(shared, folder, _whole(folder), None)
 
     def _recipe_hash(self, job: Job, selection: Selection, parent: Finished | None) -> str:
-        """Everything that decides the weights: what only paces or watches the run is left out."""
-        watched = {"save_every_steps", "log_every_steps", "report_to", "threads"}
+        """Everything that decides the weights: what only paces or watches the run is left out.
+
+        Mixture and tasks decide by the rows they give, which `data_hash` covers; of the sizes of a step only
+        the job's own count.
+        """
+        watched = {"save_every_steps", "log_every_steps", "report_to", "threads", "mixture", "tasks"}
         recipe = self.config.model_dump(mode="json", exclude=watched)
+        first = next(iter(self.config.tasks)) if job.operator == MULTI else job.operator
+        for size in ("batch_size", "accumulation"):
+            recipe["optim"][size] = recipe["optim"][size][first]
         before = parent.card.weights_hash if parent else None
         base = self.base.card.model_dump()
         return content_hash(
