@@ -5,8 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from operators.models.bases import FoundBase
+
+# Machines are shared: how long a busy one takes to draw an input says nothing about the product.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session")
