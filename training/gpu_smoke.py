@@ -1,6 +1,6 @@
 """QLoRA steps on a large base's shape with random weights: speed and memory without a download.
 
-    python training/gpu_smoke.py --base qwen2.5-14b --steps 20
+    python training/gpu_smoke.py --shape qwen2.5-14b --steps 20
 
 Each projection is made at random and quantised to NF4 on the device before the next is made, so neither
 host nor device ever holds the model in 16 bits. The steps are those of a training (packs with shared
@@ -23,6 +23,7 @@ from bitsandbytes.nn.modules import Linear4bit, Params4bit
 from peft import PeftModel, prepare_model_for_kbit_training
 from torch import nn
 
+from operators.errors import ConfigError
 from operators.models.local.prefix_tree import TokenRow, pack_rows, target_logits
 from training.config import PROJECTIONS
 from training.costs import OVERHEAD_BYTES, Method, memory_parts, seconds
@@ -30,6 +31,7 @@ from training.gpus import GPUS, find_gpu
 from training.shapes import measure_shape, meta_model, published_config, with_adapter
 from training.workload import Workload, workload
 
+LARGE = "qwen2.5-14b"
 TINY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
 TINY_VOCABULARY = 512
 GIB = 2**30
@@ -121,11 +123,10 @@ def run_steps(model: PeftModel, batches: Sequence[Sequence[TokenRow]], device: t
 
 
 def main(
-    base: Annotated[str, typer.Option(help="Alias of the base whose shape is built.")] = "qwen2.5-14b",
+    shape: Annotated[str, typer.Option(help="Alias of a base, or `tiny` for a run on a CPU.")] = LARGE,
     layers: Annotated[int | None, typer.Option(min=1, help="Fewer layers than the base has.")] = None,
     steps: Annotated[int, typer.Option(min=2, help="Optimizer steps; the first is not timed.")] = 20,
     notes: Annotated[int, typer.Option(min=1, help="Notes in a step.")] = 4,
-    shape: Annotated[str, typer.Option(help="`full`, or `tiny` for a run on a CPU.")] = "full",
     gpu: Annotated[str | None, typer.Option(help=f"Plan to compare with: {', '.join(GPUS)}.")] = None,
     checkpointing: Annotated[bool, typer.Option(help="Gradient checkpointing.")] = True,
     seed: Annotated[int, typer.Option(help="Of weights and rows.")] = 7,
@@ -134,11 +135,15 @@ def main(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and shape != "tiny":
         raise typer.BadParameter("no GPU is here; on a CPU use --shape tiny")
-    config = smoke_config(base, layers=layers, tiny=shape == "tiny")
+    try:
+        config = smoke_config(LARGE if shape == "tiny" else shape, layers=layers, tiny=shape == "tiny")
+        gpu = find_gpu(gpu).name if gpu is not None else None
+    except ConfigError as fault:
+        raise typer.BadParameter(f"{fault} ({fault.hint})") from fault
     began = time.perf_counter()
     model = prepare(config, device, seed=seed, checkpointing=checkpointing)
     took = time.perf_counter() - began
-    typer.echo(f"built in {took:.1f} s on {device}: {base}, {config['num_hidden_layers']} layers")
+    typer.echo(f"built in {took:.1f} s on {device}: {shape}, {config['num_hidden_layers']} layers")
     chance = random.Random(seed)
     batches = list(
         random_notes(int(config["vocab_size"]), steps=steps, notes=notes, tail_tokens=80, chance=chance)

@@ -7,7 +7,7 @@ found it (`training/guards`) and a hint.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from pydantic import RootModel, ValidationError
 from rapidfuzz import process
 
 from data_builders.examples import Example, read_examples
+from operators.adapter_checks import LEGAL_MAX_RANKS, smallest_max_lora_rank
 from operators.errors import ConfigError, InputError, PreflightError
 from operators.models.bases import find_base
 from operators.sources import load_yaml
 from training.config import TrainConfig
 from training.guards import Finding, Inspected, find_faults
+from training.guards.adapter import verified
 from training.guards.inspected import AdapterFiles, BaseFiles, Environment, Recipe, RenderedRow
 from training.guards.options import option_hint
 from training.guards.reading import read_adapter, read_base, read_environment, render_rows
-from training.guards.recipe import smallest_max_rank
 
 
 class RawConfig(RootModel[dict[str, Any]]):
@@ -67,27 +68,36 @@ def preflight(
     """
     raw = with_overrides(load_yaml(path, RawConfig).value.root, overrides)
     files, facts = _base_files(Recipe(raw), base, needed=base is not None or data is not None)
-    rows: tuple[RenderedRow, ...] = ()
-    if data is not None and files is not None:
-        examples = _examples(data, Recipe(raw))
-        shown = f"of {len(examples):,} rows rendered"
-        rows = tuple(render_rows(examples, files, lambda done: progress(f"{done:,} {shown}")))
-        facts += _row_facts(rows)
     stored = read_adapter(adapter) if adapter is not None else None
     facts += _adapter_facts(stored)
-    seen = Inspected(Recipe(raw), environment or read_environment(), files, rows, stored)
-    return Report(tuple(findings_of(seen)), tuple(facts), rows[0] if rows else None)
+    seen = Inspected(Recipe(raw), environment or read_environment(), files, (), stored)
+    if data is None or files is None:
+        return Report(tuple(findings_of(seen)), tuple(facts))
+    examples = _examples(data, seen.recipe)
+    shown = f"of {len(examples):,} rows rendered"
+    try:
+        rows = tuple(render_rows(examples, files, lambda done: progress(f"{done:,} {shown}")))
+    except InputError as refused:  # a base's template refuses; that it does is among the findings, or is news
+        found = findings_of(seen)
+        if not found:
+            raise
+        return Report(tuple(found), (*facts, f"rows are not checked: {refused} ({refused.hint})"))
+    findings = findings_of(replace(seen, rows=rows))
+    return Report(tuple(findings), (*facts, *_row_facts(rows)), rows[0] if rows else None)
 
 
 def findings_of(seen: Inspected) -> list[Finding]:
-    """The guards' faults, then what the config's own model refuses at places no guard spoke of."""
+    """The guards' faults, then what config model and `verify_adapter` refuse where no guard spoke."""
     found = find_faults(seen)
-    spoken = [f"{finding.where}." for finding in found]
-    return found + [
+    fields = [f"{finding.where}." for finding in found]
+    config = [
         fault
         for fault in config_faults(seen.recipe.data)
-        if not any(place.startswith(f"{fault.where}.") for place in spoken)
+        if not any(place.startswith(f"{fault.where}.") for place in fields)
     ]
+    files = [finding.where for finding in found]
+    adapter = [fault for fault in verified(seen) if not any(place.startswith(fault.where) for place in files)]
+    return found + config + adapter
 
 
 def config_faults(data: Mapping[str, Any]) -> list[Finding]:
@@ -109,6 +119,8 @@ def with_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
         place, *parts = changed, *name.split(".")
         for part in parts[:-1]:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{name!r}: {part} holds no keys", hint="see the file for its keys")
         place[parts[-1]] = None if value == "null" else value
     return changed
 
@@ -176,5 +188,6 @@ def _row_facts(rows: Sequence[RenderedRow]) -> list[str]:
 
 def _adapter_facts(adapter: AdapterFiles | None) -> list[str]:
     rank = adapter.config.get("r") if adapter else None
-    legal = smallest_max_rank(rank) if isinstance(rank, int) else None
-    return [f"adapter of rank {rank}: serve with --max-lora-rank {legal}"] if legal else []
+    if not isinstance(rank, int) or not 1 <= rank <= LEGAL_MAX_RANKS[-1]:
+        return []
+    return [f"adapter of rank {rank}: serve with --max-lora-rank {smallest_max_lora_rank(rank)}"]

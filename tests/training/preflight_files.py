@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
+from os import truncate
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from data_builders.examples import Example, Source
+from operators.adapters import CARD, WEIGHTS
 from operators.config import load_config
 from operators.prompts import PROMPT_VERSION
-from training.config import PROJECTIONS, TrainConfig
+from tests import support_adapters
+from tests.support_adapters import Tensors
+from training.config import TrainConfig
 from training.guards.inspected import Environment
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "train"
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-CARD = {"id": "tiny", "revision": "r1", "config_hash": "c1", "tokenizer_hash": "t1"}
+BASE_CARD = support_adapters.BASE.model_dump()
 ENVIRONMENT = Environment(
     versions={"torch": "2.13.0+cpu", "transformers": "5.19.0", "trl": "1.16.0", "bitsandbytes": "0.50.2"},
     ranges={"torch": ">=2.9", "transformers": ">=5.16.1,<5.20", "trl": ">=1.16", "bitsandbytes": ">=0.50"},
@@ -81,38 +84,22 @@ def example(**changes: Any) -> Example:
     return Example.model_validate(row | changes)
 
 
-def adapter_config() -> dict[str, Any]:
-    return {
-        "peft_type": "LORA",
-        "r": 16,
-        "lora_alpha": 32,
-        "bias": "none",
-        "target_modules": list(PROJECTIONS),
-    }
-
-
 def write_adapter(
     folder: Path,
     *,
     config: Mapping[str, Any] | None = None,
-    tensors: Mapping[str, tuple[int, ...]] | None = None,
+    tensors: Tensors | None = None,
     card: Mapping[str, Any] | None = None,
     files: Mapping[str, Any] | None = None,
-    size: int = 0,
+    size: int | None = None,
 ) -> Path:
-    """An adapter folder whose weights are a header and, sparse, `size` bytes of nothing."""
-    folder.mkdir(parents=True)
-    layer = "base_model.model.model.layers.0.self_attn.q_proj"
-    shapes = tensors or {f"{layer}.lora_A.weight": (16, 64), f"{layer}.lora_B.weight": (64, 16)}
-    header = {
-        name: {"dtype": "F32", "shape": list(shape), "data_offsets": [0, 0]} for name, shape in shapes.items()
-    }
-    head = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
-    with (folder / "adapter_model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head)
-        file.truncate(max(size, file.tell()))
-    (folder / "adapter_config.json").write_text(json.dumps(adapter_config() | dict(config or {})), "utf-8")
-    (folder / "adapter.json").write_text(json.dumps({"base": CARD} | dict(card or {})), "utf-8")
-    for name, data in (files or {}).items():
+    """A sound adapter of BASE, but for what is given; `size` cuts or (sparse) fills the weights' bytes."""
+    support_adapters.write_adapter(
+        folder, tensors=tensors, config=support_adapters.peft_config(**(config or {}))
+    )
+    if size is not None:
+        truncate(folder / WEIGHTS, size)
+    told = json.loads((folder / CARD).read_text("utf-8")) | dict(card or {})
+    for name, data in {CARD: told, **(files or {})}.items():
         (folder / name).write_text(json.dumps(data), "utf-8")
     return folder

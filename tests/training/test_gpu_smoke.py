@@ -36,6 +36,18 @@ def test_the_full_shape_asks_for_a_gpu() -> None:
     assert "--shape tiny" in done.output
 
 
+@pytest.mark.parametrize("wrong", [["--shape", "no-such-base"], ["--shape", "tiny", "--gpu", "RTX-1"]])
+def test_a_shape_or_gpu_that_is_not_known_is_refused_before_anything_is_built(
+    wrong: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    app = typer.Typer()
+    app.command()(main)
+    done = CliRunner().invoke(app, wrong)
+    assert done.exit_code == 2
+    assert "there are" in done.output or "or use one of" in done.output
+
+
 @pytest.mark.parametrize("base", ["qwen2.5-14b", "qwen2.5-0.5b"])
 def test_projections_are_nf4_and_only_lora_learns(base: str) -> None:
     config = smoke_config(base, layers=1, tiny=True)

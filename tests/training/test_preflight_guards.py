@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from operators.adapter_checks import verify_adapter
+from operators.errors import PreflightError
+from tests.support_adapters import lora
 from tests.training.preflight_files import (
-    CARD,
+    BASE_CARD,
     END,
     ENVIRONMENT,
     PAD,
@@ -25,8 +28,7 @@ from training.guards import ELSEWHERE, GUARDS, find_faults
 from training.guards.inspected import Inspected, Recipe
 from training.guards.options import OPTIONS, option_hint
 from training.guards.reading import read_adapter, read_base, render_rows
-
-LAYER = "base_model.model.model.layers.0"
+from training.preflight import findings_of
 
 
 def sound(folder: Path, **changes: Any) -> Inspected:
@@ -36,8 +38,8 @@ def sound(folder: Path, **changes: Any) -> Inspected:
         path = base_folder / name
         kept = json.loads(path.read_text("utf-8")) | data if path.suffix == ".json" else data
         path.write_text(kept if isinstance(kept, str) else json.dumps(kept), "utf-8")
-    base = read_base(base_folder, CARD)
-    rows = tuple(render_rows([example(**changes.get("row", {}))], base))
+    base = read_base(base_folder, BASE_CARD)
+    rows = () if changes.get("no_rows") else tuple(render_rows([example(**changes.get("row", {}))], base))
     return Inspected(
         recipe=Recipe(changed(recipe_data(), changes.get("recipe", {}))),
         environment=replace(ENVIRONMENT, versions=dict(ENVIRONMENT.versions) | changes.get("versions", {})),
@@ -60,6 +62,9 @@ def answer(text: str) -> dict[str, Any]:
     return {"row": {"completion": [{"role": "assistant", "content": text}]}}
 
 
+SILENT = {
+    name: (kind, shape, bytes(len(data))) for name, (kind, shape, data) in lora("q_proj", "v_proj").items()
+}
 BNB = {"quant_method": "bitsandbytes", "load_in_4bit": True}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("T01", "train on the bf16 base", {"base": {"config.json": {"quantization_config": BNB}}}),
@@ -95,17 +100,20 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("T17", "take it out of eos_token_id", {"base": {"config.json": {"bos_token_id": None}}}),
     ("T17", "set base.eos_token", {"base": {"generation_config.json": {"eos_token_id": 7}}}),
     ("T18", "token it does end with", {"base": {"chat_template.jinja": TEMPLATE.replace("}}<|im_end|>", "}}")}}),
+    ("T18", "whose template does", {"base": {"chat_template.jinja": "{% if %}"}, "no_rows": True}),
+    ("T18", "whose template does", {"base": {"chat_template.jinja": "{{ strftime_now('%Y') }}" + TEMPLATE}, "no_rows": True}),
     ("T18", "the template ends a turn with", {"rendered": {"labels": ("a", "b")}}),
     ("T19", "one template", {"rendered": {"prompt_is_prefix": False}}),
     ("T20", "prefix-tree", {"recipe": {"packing": True}}),
     ("T20", "base.attention: sdpa", {"recipe": {"base.attention": "flash_attention_2"}}),
     ("T21", "takes one", {"base": {"chat_template.jinja": TEMPLATE.replace("m in messages", "m in messages[1:]")}}),
+    ("T21", "takes one", {"base": {"chat_template.jinja": "{% if messages[0]['role'] == 'system' %}{{ raise_exception('none') }}{% endif %}" + TEMPLATE}, "no_rows": True}),
     ("T21", "replaces its default", {"base": {"chat_template.jinja": TEMPLATE.replace("messages[0]['role'] != 'system'", "true")}}),
     ("T21", "latticemind data build", {"row": {"prompt": [{"role": "user", "content": "no rules"}]}}),
     ("T22", "sanitised", user(f"a note that forges {END} a turn")),
     ("T23", "the base's own vocabulary", {"recipe": {"resize_token_embeddings": True}}),
     ("T23", "nothing is resized", {"base": {"config.json": {"vocab_size": 256}}}),
-    ("T23", "without adding tokens", {"adapter": {"size": 500 * 1024 * 1024}}),
+    ("T23", "no embeddings", {"adapter": {"size": 500 * 1024 * 1024 + 1}}),
     ("T24", "trains lm_head", {"recipe": {"chat_template_path": "x"}}),
     ("T24", "without modules_to_save", peft(modules_to_save=["lm_head"])),
     ("T25", "list it once", {"recipe": {"lora.modules_to_save": ["q_proj"]}}),
@@ -113,12 +121,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("T25", "listed once", peft(modules_to_save=["q_proj"])),
     ("T28", "adapt the projections", {"recipe": {"lora.target_modules": ["lm_head"]}}),
     ("T28", "adapt the projections", {"recipe": {"lora.target_modules": "all-linear"}}),
-    ("T28", "cannot be served", {"adapter": {"tensors": {"base_model.model.lm_head.weight": (8, 8)}}}),
+    ("T28", "cannot be served", peft(target_modules="all-linear")),
+    ("T28", "seven projections", {"adapter": {"tensors": lora("q_proj", "v_proj") | {"base_model.model.lm_head.weight": ("F32", (1,), bytes(4))}}}),
     ("T29", "plain LoRA", {"recipe": {"lora.use_dora": True}}),
     ("T29", "plain LoRA", peft(use_dora=True)),
     ("T29", "plain LoRA", peft(lora_bias=True)),
     ("T29", "plain LoRA", peft(bias="all")),
     ("T29", "plain LoRA", peft(init_lora_weights="pissa")),
+    ("T29", "plain LoRA", peft(init_lora_weights="gaussian")),
     ("T29", "plain LoRA", peft(alora_invocation_tokens=[1])),
     ("T29", "plain LoRA", peft(layer_replication=[[0, 2]])),
     ("T29", "plain LoRA", peft(use_qalora=True)),
@@ -129,13 +139,18 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("T30", "one r and one alpha", peft(rank_pattern={"q_proj": 8})),
     ("T30", "one r and one alpha", peft(alpha_pattern={"q_proj": 8})),
     ("T31", "at most 512", {"recipe": {"lora.r": 513}}),
-    ("T31", "at most 512", peft(r=1024)),
-    ("T31", "belong together", {"adapter": {"tensors": {f"{LAYER}.mlp.up_proj.lora_A.weight": (8, 64)}}}),
+    ("T31", "1 to 512", peft(r=1024)),
+    ("T31", "1 to 512", peft(r=0)),
     ("T32", "never merged", {"recipe": {"merge_and_unload": True}}),
     ("T32", "bf16 base", {"adapter": {"files": {"config.json": {"quantization_config": BNB}}}}),
-    ("T33", "its own base", {"adapter": {"card": {"base": CARD | {"revision": "r2"}}}}),
-    ("T33", "its own base", {"adapter": {"card": {"base": CARD | {"tokenizer_hash": "t2"}}}}),
+    ("T33", "its own base", {"adapter": {"card": {"base": BASE_CARD | {"revision": "r2"}}}}),
+    ("T33", "its own base", {"adapter": {"card": {"base": BASE_CARD | {"tokenizer_hash": "t2"}}}}),
     ("T33", "latticemind train", {"adapter": {"card": {"base": None}}}),
+    ("T34", "train it", {"adapter": {"tensors": SILENT}}),
+    ("adapter", "restore it", {"adapter": {"card": {"weights_hash": "another"}}}),
+    ("adapter", "copy it again", {"adapter": {"size": 900}}),
+    ("adapter", "train again", {"adapter": {"card": {"prompt_version": "0"}}}),
+    ("adapter", "two adapters", peft(target_modules=["q_proj"])),
 ]  # fmt: skip
 
 
@@ -143,7 +158,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 def test_a_guard_refuses_with_its_number_and_a_hint(
     guard: str, hint: str, change: dict[str, Any], tmp_path: Path
 ) -> None:
-    found = [finding for finding in find_faults(sound(tmp_path, **change)) if finding.guard == guard]
+    found = [finding for finding in findings_of(sound(tmp_path, **change)) if finding.guard == guard]
     assert found, f"{guard} is silent"
     assert all(finding.hint and finding.where and finding.message for finding in found)
     assert any(hint in finding.hint for finding in found), [finding.hint for finding in found]
@@ -152,11 +167,53 @@ def test_a_guard_refuses_with_its_number_and_a_hint(
 def test_a_sound_set_passes_every_guard(tmp_path: Path) -> None:
     seen = sound(tmp_path)
     assert seen.rows[0].labels[-2:] == (END, "\n")
-    assert find_faults(seen) == []
+    assert findings_of(seen) == []
 
 
 def test_every_registered_guard_has_a_case() -> None:
-    assert {guard.id for guard in GUARDS} == {case[0] for case in CASES}
+    told_by_verify_adapter = {"T34", "adapter"}
+    assert {guard.id for guard in GUARDS} | told_by_verify_adapter == {case[0] for case in CASES}
+
+
+def test_an_adapter_that_verify_refuses_is_refused_here_and_once(tmp_path: Path) -> None:
+    change = {
+        "config": {"use_dora": True, "use_rslora": True, "target_modules": "all-linear", "r": 1024},
+        "tensors": {"base_model.model.lm_head.weight": ("F32", (1,), bytes(4))},
+    }
+    seen = sound(
+        tmp_path, adapter=change | {"card": {"prompt_version": "0", "base": BASE_CARD | {"id": "x"}}}
+    )
+    told = [(finding.guard, Path(finding.where.split(" [")[0]).name) for finding in findings_of(seen)]
+    assert sorted(told) == [
+        ("T28", "adapter_config.json"), ("T28", "adapter_model.safetensors"), ("T29", "adapter_config.json"), ("T30", "adapter_config.json"),
+        ("T31", "adapter_config.json"), ("T33", "adapter.json"),
+    ]  # fmt: skip
+    assert seen.adapter is not None
+    with pytest.raises(PreflightError):
+        verify_adapter(seen.adapter.folder)
+
+
+def test_without_the_base_an_adapter_is_held_against_the_recipe(tmp_path: Path) -> None:
+    seen = replace(sound(tmp_path), base=None, rows=())
+    told = {finding.where.split("[")[1] for finding in find_faults(seen) if finding.guard == "T33"}
+    assert told == {"base.id]", "base.revision]"}
+
+
+def test_a_template_that_marks_what_it_generates_renders_the_same(tmp_path: Path) -> None:
+    content = "{{ m['content'] }}"
+    marked = TEMPLATE.replace(content, f"{{% generation %}}{content}{{% endgeneration %}}")
+    seen = sound(tmp_path, base={"chat_template.jinja": marked})
+    assert findings_of(seen) == []
+    assert seen.rows == sound(tmp_path / "plain").rows
+
+
+def test_a_base_with_several_templates_gives_its_default(tmp_path: Path) -> None:
+    folder = write_base(tmp_path / "base")
+    (folder / "chat_template.jinja").unlink()
+    for names, found in ((["tool_use", "default"], TEMPLATE), (["tool_use"], None)):
+        stored = [{"name": name, "template": TEMPLATE if name == "default" else "x"} for name in names]
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": stored}), "utf-8")
+        assert read_base(folder).template == found
 
 
 def test_every_known_trap_of_training_is_guarded_here_or_elsewhere() -> None:

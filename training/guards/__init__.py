@@ -8,23 +8,24 @@ from __future__ import annotations
 from training.guards import adapter, base, environment, recipe, rows
 from training.guards.findings import Fault, Finding, Guard
 from training.guards.inspected import Inspected
+from training.guards.options import foreign
 
 __all__ = ["ELSEWHERE", "GUARDS", "Fault", "Finding", "Guard", "Inspected", "find_faults"]
 
 GUARDS: tuple[Guard, ...] = (
     Guard("T01", "the base can be quantised and served", base.base_is_not_prequantised),
     Guard("T02", "installed versions work together", environment.versions_work_together),
-    Guard("T03", "quantisation is asked for by name", recipe.quantisation_is_asked_for_by_name),
+    Guard("T03", "quantisation is asked for by name", foreign("T03")),
     Guard("T04", "the dtype is stated", recipe.dtype_is_stated),
     Guard("T06", "NF4 is complete", recipe.nf4_is_complete),
-    Guard("T08", "no option of an older release", recipe.no_old_option),
-    Guard("T11", "the loss is on completions", recipe.loss_is_on_completions),
+    Guard("T08", "no option of an older release", foreign("T08")),
+    Guard("T11", "the loss is on completions", foreign("T11")),
     Guard("T11", "rows are prompt and completion", rows.rows_are_prompt_and_completion),
     Guard("T12", "every row has labels", rows.rows_have_labels),
-    Guard("T13", "nothing is cut", recipe.nothing_is_cut),
+    Guard("T13", "nothing is cut", foreign("T13")),
     Guard("T13", "rows fit max_length", rows.rows_fit_max_length),
     Guard("T14", "max_length is stated", recipe.max_length_is_stated),
-    Guard("T15", "no liger kernel", recipe.no_liger),
+    Guard("T15", "no liger kernel", foreign("T15")),
     Guard("T16", "pad is not end of turn", recipe.pad_is_not_eos),
     Guard("T16", "pad and end of turn are tokens of the base", base.pad_and_eos_are_tokens),
     Guard("T17", "generation stops at the end of turn only", base.generation_stops_at_eos),
@@ -35,23 +36,23 @@ GUARDS: tuple[Guard, ...] = (
     Guard("T21", "the template keeps our system message", base.template_keeps_our_system_message),
     Guard("T21", "rows have our system message", rows.rows_have_our_system_message),
     Guard("T22", "no control token in a message", rows.rows_hold_no_control_token),
-    Guard("T23", "the vocabulary stays", recipe.vocabulary_stays),
+    Guard("T23", "the vocabulary stays", foreign("T23")),
     Guard("T23", "the vocabulary fits the embeddings", base.vocabulary_fits_embeddings),
     Guard("T23", "the adapter is small", adapter.adapter_is_small),
-    Guard("T24", "no module is trained whole", recipe.no_whole_modules),
+    Guard("T24", "no module is trained whole", foreign("T24")),
     Guard("T24", "the adapter holds no whole module", adapter.adapter_saves_no_module),
     Guard("T25", "no layer is listed twice", recipe.no_layer_twice),
     Guard("T25", "the adapter lists no layer twice", adapter.adapter_lists_no_layer_twice),
     Guard("T09", "the adapter's keys are known", adapter.config_keys_are_known),
     Guard("T28", "targets can be served", recipe.targets_can_be_served),
     Guard("T28", "the adapter's tensors are LoRA only", adapter.tensors_are_lora_only),
-    Guard("T29", "LoRA is plain", recipe.lora_is_plain),
+    Guard("T29", "LoRA is plain", foreign("T29")),
     Guard("T29", "the adapter is plain LoRA", adapter.adapter_is_plain_lora),
-    Guard("T30", "LoRA has one scale", recipe.lora_has_one_scale),
+    Guard("T30", "LoRA has one scale", foreign("T30")),
     Guard("T30", "the adapter has one scale", adapter.adapter_has_one_scale),
     Guard("T31", "the rank can be served", recipe.rank_can_be_served),
     Guard("T31", "the adapter's rank can be served", adapter.adapter_rank_can_be_served),
-    Guard("T32", "no merge is asked for", recipe.no_merge),
+    Guard("T32", "no merge is asked for", foreign("T32")),
     Guard("T32", "nothing was merged into 4 bits", adapter.nothing_was_merged_into_4_bits),
     Guard("T33", "the adapter is of this base", adapter.adapter_is_of_this_base),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jinja2 import TemplateError
+
 from training.guards.findings import Fault
 from training.guards.inspected import Inspected
 from training.guards.template import control_message, render
@@ -80,7 +82,11 @@ def template_ends_turns_with_eos(seen: Inspected) -> Iterator[Fault]:
     if base.template is None:
         yield Fault(where, "the base has no chat template", "use an instruction-tuned base")
         return
-    turn = render(base.template, [control_message("user", "q"), control_message("assistant", "ANSWER")])
+    try:
+        turn = render(base.template, [control_message("user", "q"), control_message("assistant", "ANSWER")])
+    except TemplateError as refused:  # a date in a prompt (strftime_now) is refused so, too
+        yield Fault(where, f"the template does not render: {refused}", "use a base whose template does")
+        return
     if eos is not None and not turn.partition("ANSWER")[2].startswith(str(eos)):
         yield Fault(
             where, f"the template does not end an assistant's turn with {eos}",
@@ -94,11 +100,13 @@ def template_keeps_our_system_message(seen: Inspected) -> Iterator[Fault]:
         return
     where, template = str(seen.base.folder / "chat_template.jinja"), seen.base.template
     ours = [control_message("system", "OUR RULES"), control_message("user", "QUESTION")]
-    shown, default = render(template, ours), render(template, ours[1:]).partition("QUESTION")[0]
-    lines = [line for line in default.splitlines() if len(line.split()) > 3]
+    try:
+        shown = render(template, ours)
+    except TemplateError:
+        shown = ""
     if shown.count("OUR RULES") != 1:
         yield Fault(where, "the template loses our system message", "use a base whose template takes one")
-    elif any(line in shown for line in lines):
+    elif any(line in shown for line in _default_lines(template)):
         yield Fault(
             where, "the template puts its default system prompt beside ours",
             "use a base whose template replaces its default",
@@ -115,6 +123,15 @@ def vocabulary_fits_embeddings(seen: Inspected) -> Iterator[Fault]:
             str(seen.base.folder / "tokenizer.json"), f"token id {highest} is beyond {rows} embeddings",
             "use the base's own tokenizer: nothing is resized here",
         )  # fmt: skip
+
+
+def _default_lines(template: str) -> list[str]:
+    """The sentences that the template puts before a question when no system message is given."""
+    try:
+        before = render(template, [control_message("user", "QUESTION")]).partition("QUESTION")[0]
+    except TemplateError:
+        return []
+    return [line for line in before.splitlines() if len(line.split()) > 3]
 
 
 def _ids(value: object) -> set[int]:

@@ -84,17 +84,14 @@ class RenderedRow:
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """An adapter's folder: PEFT's config, its card (adapter.json) and the safetensors header (no weights).
+    """An adapter's folder: PEFT's config and its card (adapter.json), as they stand.
 
-    `tensors` maps each tensor's name to its shape; `weight_bytes` is the weight file's size, 0 without one.
     `merged` is the config.json of a merged model that stands in the same folder, empty without one.
     """
 
     folder: Path
     config: Json
     card: Json
-    tensors: Mapping[str, tuple[int, ...]]
-    weight_bytes: int
     merged: Json = field(default_factory=dict)
 
 

@@ -5,8 +5,9 @@ One table, read by the guards (which give the id) and by whoever reports an unkn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from training.guards.findings import Fault
 from training.guards.inspected import Inspected
@@ -110,3 +111,8 @@ def foreign_options(seen: Inspected, guard: str) -> Iterator[Fault]:
         found = OPTIONS.get(key)
         if found is not None and found.guard == guard:
             yield Fault(path, f"`{key}` is no option of a train config", found.hint)
+
+
+def foreign(guard: str) -> Callable[[Inspected], Iterator[Fault]]:
+    """The check of a guard that has nothing but such keys to refuse."""
+    return partial(foreign_options, guard=guard)

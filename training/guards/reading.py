@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, requires
@@ -15,11 +14,12 @@ from packaging.requirements import Requirement
 from tokenizers import Tokenizer
 
 from data_builders.examples import Example
+from operators.adapter_checks import PEFT_CONFIG
+from operators.adapters import CARD, WEIGHTS
 from operators.errors import InputError
 from training.guards.inspected import AdapterFiles, BaseFiles, Environment, Json, RenderedRow
 from training.guards.template import render
 
-_HEADER_LIMIT = 100 * 1024 * 1024
 _GROUP = 256
 
 
@@ -32,6 +32,8 @@ def read_base(folder: Path, card: Mapping[str, str] | None = None) -> BaseFiles:
     tokens.update({token["content"]: token["id"] for token in added})
     template = folder / "chat_template.jinja"
     stored = settings.get("chat_template")
+    if isinstance(stored, list):  # several by name
+        stored = next((named["template"] for named in stored if named.get("name") == "default"), None)
     return BaseFiles(
         folder=folder,
         config=read_json(folder / "config.json", needed=True),
@@ -45,33 +47,15 @@ def read_base(folder: Path, card: Mapping[str, str] | None = None) -> BaseFiles:
 
 def read_adapter(folder: Path) -> AdapterFiles:
     """An adapter's folder. Raises: InputError for a folder without adapter_config.json or weights."""
-    weights = folder / "adapter_model.safetensors"
-    if not weights.is_file():
+    if not (folder / WEIGHTS).is_file():
         hint = "give a folder that `latticemind train` wrote (weights as safetensors)"
-        raise InputError("no adapter_model.safetensors here", file=folder, hint=hint)
+        raise InputError(f"no {WEIGHTS} here", file=folder, hint=hint)
     return AdapterFiles(
         folder=folder,
-        config=read_json(folder / "adapter_config.json", needed=True),
-        card=read_json(folder / "adapter.json"),
-        tensors=read_tensor_shapes(weights),
-        weight_bytes=weights.stat().st_size,
+        config=read_json(folder / PEFT_CONFIG, needed=True),
+        card=read_json(folder / CARD),
         merged=read_json(folder / "config.json"),
     )
-
-
-def read_tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes from a safetensors file's header; the weights stay unread. Raises: InputError."""
-    with path.open("rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-        head = file.read(length) if 0 < length < _HEADER_LIMIT else b""
-    try:
-        header = json.loads(head)
-    except ValueError as fault:
-        raise InputError(
-            "no safetensors header", file=path, hint="the file is cut or of another kind"
-        ) from fault
-    return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
 
 
 def read_json(path: Path, *, needed: bool = False) -> Json:

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from operators.adapter_checks import LEGAL_MAX_RANKS
 from training.config import PROJECTIONS
 from training.guards.findings import Fault
 from training.guards.inspected import Inspected
 from training.guards.options import foreign_options
-
-LEGAL_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's --max-lora-rank accepts (vllm 0.33, config/lora.py)."""
-
-
-def smallest_max_rank(rank: int) -> int | None:
-    """The smallest legal --max-lora-rank that serves an adapter of this rank; None beyond the largest."""
-    return next((legal for legal in LEGAL_MAX_RANKS if legal >= rank), None)
-
-
-def quantisation_is_asked_for_by_name(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T03")
 
 
 def dtype_is_stated(seen: Inspected) -> Iterator[Fault]:
@@ -52,28 +41,12 @@ def nf4_is_complete(seen: Inspected) -> Iterator[Fault]:
         )
 
 
-def no_old_option(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T08")
-
-
-def loss_is_on_completions(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T11")
-
-
-def nothing_is_cut(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T13")
-
-
 def max_length_is_stated(seen: Inspected) -> Iterator[Fault]:
     yield from foreign_options(seen, "T14")
     stated = seen.recipe.text("max_length")
     if stated is None or not stated.isdigit() or int(stated) < 1:
         hint = "write max_length: tokens of prompt and completion; libraries default to 1024"
         yield Fault("max_length", f"max_length is {stated or 'not stated'}", hint)
-
-
-def no_liger(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T15")
 
 
 def pad_is_not_eos(seen: Inspected) -> Iterator[Fault]:
@@ -100,14 +73,6 @@ def rows_do_not_see_each_other(seen: Inspected) -> Iterator[Fault]:
         )  # fmt: skip
 
 
-def vocabulary_stays(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T23")
-
-
-def no_whole_modules(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T24")
-
-
 def no_layer_twice(seen: Inspected) -> Iterator[Fault]:
     """A layer that is adapted and saved whole, or listed twice."""
     targets = _names(seen.recipe.get("lora.target_modules"))
@@ -128,25 +93,13 @@ def targets_can_be_served(seen: Inspected) -> Iterator[Fault]:
             yield Fault("lora.target_modules", f"{name} is no projection that can be served", hint)
 
 
-def lora_is_plain(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T29")
-
-
-def lora_has_one_scale(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T30")
-
-
 def rank_can_be_served(seen: Inspected) -> Iterator[Fault]:
     rank = seen.recipe.text("lora.r")
     if rank is None or not rank.isdigit() or int(rank) < 1:
         yield Fault("lora.r", f"the rank is {rank or 'not stated'}", "write lora.r: 16")
-    elif smallest_max_rank(int(rank)) is None:
+    elif int(rank) > LEGAL_MAX_RANKS[-1]:
         hint = f"at most {LEGAL_MAX_RANKS[-1]}: vLLM's --max-lora-rank goes no further"
         yield Fault("lora.r", f"no server takes rank {rank}", hint)
-
-
-def no_merge(seen: Inspected) -> Iterator[Fault]:
-    yield from foreign_options(seen, "T32")
 
 
 def _names(value: object) -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from operators.prompts import Message
@@ -28,9 +29,21 @@ def control_message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
+class _Generation(Extension):
+    """`{% generation %}`, which marks an assistant's tokens in transformers' templates and adds no text."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 @lru_cache(maxsize=8)
 def _compiled(template: str) -> Template:
-    sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
     sandbox.filters["tojson"] = _tojson
     sandbox.globals["raise_exception"] = _refuse
     return sandbox.from_string(template)
