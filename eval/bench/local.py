@@ -10,25 +10,36 @@ from pathlib import Path
 
 from data_builders.gold import gold_cases
 from data_builders.trajectory import Trajectory
+from operators.adapters import read_card
 from operators.assembly import local_model
+from operators.claims import Note
+from operators.errors import ConfigError
 from operators.learned.answers import RELATION_SCHEMA
 from operators.learned.extract import DirectExtract, TwoStageExtract
 from operators.learned.judge import JUDGE_TOKENS
 from operators.models.text import TextModel, TextRequest
 from operators.prompts import compare_messages
+from operators.schema import SlotSchema
+from operators.seam import BatchExtract
 
 BATCHES = (1, 8, 32)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBench:
-    """Requests a second by (batch size, under a schema); seconds a note of both extractors at batch 32."""
+    """Requests a second by (batch size, under a schema); seconds a note of both extractors at batch 32.
+
+    `answered` counts the notes with an answer (valid or empty): one that runs to its token limit has none and
+    costs the most there is, so a ratio over such answers says little.
+    """
 
     requests: int
     per_second: Mapping[tuple[int, bool], float]
     notes: int
     direct_s: float
     two_stage_s: float
+    direct_answered: int
+    two_stage_answered: int
 
     @property
     def two_stage_cost(self) -> float:
@@ -45,10 +56,12 @@ def run_local_bench(
     notes: int,
     progress: Callable[[str], None] = lambda _: None,
 ) -> LocalBench:
-    """compare-claims requests over all adapters in turn, then both extractors on the first adapter.
+    """compare-claims requests over all adapters in turn, then each extractor on the adapter trained for it.
 
-    `adapters` (at least one) are named folders. Unconstrained answers run to the same token limit.
+    `adapters` are named folders. Unconstrained answers run to the same token limit.
+    Raises: ConfigError without an adapter for extract-state.
     """
+    for_two_stage, for_direct = _extractor(adapters, "fill"), _extractor(adapters, "direct")
     rates: dict[tuple[int, bool], float] = {}
     for batch in BATCHES:
         model = local_model(base, identity="bench", adapters=adapters, batch_size=batch)
@@ -57,12 +70,29 @@ def run_local_bench(
             asked = _requests(trajectory, list(adapters), requests, constrained=constrained)
             rates[batch, constrained] = len(asked) / _seconds(partial(_ask, model, asked, batch))
     cases = [(case.note, case.schema) for case in gold_cases(trajectory).extract][:notes]
-    name = next(iter(adapters))
     progress("two-stage")
-    two_stage = _seconds(lambda: TwoStageExtract(model, name).extract_batch(cases))
+    two_stage, by_two_stage = _timed(TwoStageExtract(model, for_two_stage), cases)
     progress("direct")
-    direct = _seconds(lambda: DirectExtract(model, name).extract_batch(cases))
-    return LocalBench(requests, rates, len(cases), direct / len(cases), two_stage / len(cases))
+    direct, by_direct = _timed(DirectExtract(model, for_direct), cases)
+    return LocalBench(
+        requests, rates, len(cases), direct / len(cases), two_stage / len(cases), by_direct, by_two_stage
+    )
+
+
+def _extractor(adapters: Mapping[str, Path], task: str) -> str:
+    """The adapter that was trained on this task of extract-state, or failing that on another of its tasks."""
+    cards = {name: read_card(folder) for name, folder in adapters.items()}
+    able = [name for name, card in cards.items() if card.operator in ("extract-state", "multi")]
+    if not able:
+        raise ConfigError("no adapter for extract-state", hint="train one: `train --operator extract-state`")
+    return next((name for name in able if task in cards[name].tasks), able[0])
+
+
+def _timed(operator: BatchExtract, cases: Sequence[tuple[Note, SlotSchema]]) -> tuple[float, int]:
+    """Seconds for all cases, and how many of them got an answer."""
+    began = time.perf_counter()
+    outcomes = operator.extract_batch(cases)
+    return time.perf_counter() - began, sum(outcome.value is not None for outcome in outcomes)
 
 
 def _requests(

@@ -28,7 +28,9 @@ class Memo:
     def complete(self, requests: Sequence[TextRequest]) -> list[Outcome[str]]:
         """As the model's."""
         keys = [
-            content_hash(list(r.messages), dict(r.schema) if r.schema else None, r.max_tokens, r.adapter)
+            content_hash(
+                list(r.messages), dict(r.schema) if r.schema is not None else None, r.max_tokens, r.adapter
+            )
             for r in requests
         ]
         return _remembered(keys, requests, self._texts, self.model.complete)

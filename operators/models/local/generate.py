@@ -24,40 +24,42 @@ def generate(
     prompts: Sequence[Sequence[int]],
     grammars: Sequence[xgrammar.CompiledGrammar | None],
     *,
-    max_tokens: int,
+    limits: Sequence[int],
     eos_id: int,
     pad_id: int,
 ) -> list[Answer]:
-    """The most probable allowed token at each step, for all prompts side by side (padded on the left)."""
-    ids, mask = _left_padded(prompts, pad_id)
+    """The most probable allowed token at each step, for all prompts side by side (padded on the left).
+
+    `limits` are in tokens, one a prompt; the end of turn counts as one, as a server counts it.
+    """
+    device = next(model.parameters()).device
+    ids, mask = (part.to(device) for part in _left_padded(prompts, pad_id))
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     matchers = [xgrammar.GrammarMatcher(grammar) if grammar is not None else None for grammar in grammars]
     answers: list[list[int]] = [[] for _ in prompts]
     ended = [False] * len(prompts)
     cache = None
-    for _ in range(max_tokens + 1):
+    for _ in range(max(limits)):
         out = model(
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
             use_cache=True, logits_to_keep=1,
         )  # fmt: skip
         cache = out.past_key_values
-        chosen = _choose(out.logits[:, -1].float(), matchers, ended)
-        for row, token in enumerate(chosen):
-            if ended[row]:
-                continue
+        open_rows = [row for row in range(len(prompts)) if not ended[row] and len(answers[row]) < limits[row]]
+        chosen = _choose(out.logits[:, -1].float(), matchers, open_rows)
+        for row, token in chosen.items():
             matcher = matchers[row]
             if token == eos_id:
                 ended[row] = True
-            elif len(answers[row]) == max_tokens:
-                break
-            else:
-                answers[row].append(token)
-                if matcher is not None:
-                    matcher.accept_token(token)
-        open_rows = [row for row in range(len(prompts)) if not ended[row] and len(answers[row]) < max_tokens]
-        if not open_rows:
+                continue
+            answers[row].append(token)
+            if matcher is not None:
+                matcher.accept_token(token)
+        if all(
+            done or len(found) >= limit for done, found, limit in zip(ended, answers, limits, strict=True)
+        ):
             break
-        ids = torch.tensor([[pad_id if ended[row] else token] for row, token in enumerate(chosen)])
+        ids = torch.tensor([[chosen.get(row, pad_id)] for row in range(len(prompts))], device=device)
         mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=1)
         positions = positions[:, -1:] + 1
     return [Answer(tuple(found), done) for found, done in zip(answers, ended, strict=True)]
@@ -71,15 +73,16 @@ def _left_padded(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor,
 
 
 def _choose(
-    logits: Tensor, matchers: Sequence[xgrammar.GrammarMatcher | None], ended: Sequence[bool]
-) -> list[int]:
-    """The best token of each row among those its grammar allows next."""
-    bound = [row for row, matcher in enumerate(matchers) if matcher is not None and not ended[row]]
+    logits: Tensor, matchers: Sequence[xgrammar.GrammarMatcher | None], rows: Sequence[int]
+) -> dict[int, int]:
+    """The best token of each of these rows among those its grammar allows next."""
+    bound = [(row, matcher) for row in rows if (matcher := matchers[row]) is not None]
     if bound:
         bitmask = xgrammar.allocate_token_bitmask(len(matchers), logits.shape[-1])
-        for row in bound:
-            matcher = matchers[row]
-            assert matcher is not None
+        for row, matcher in bound:
             matcher.fill_next_token_bitmask(bitmask, row)
-        xgrammar.apply_token_bitmask_inplace(logits, bitmask, indices=bound)
-    return [int(token) for token in logits.argmax(-1)]
+        xgrammar.apply_token_bitmask_inplace(
+            logits, bitmask.to(logits.device), indices=[row for row, _ in bound]
+        )
+    best = logits.argmax(-1).tolist()
+    return {row: int(best[row]) for row in rows}

@@ -13,7 +13,7 @@ import xgrammar
 from jsonschema import Draft202012Validator
 from peft import PeftModel
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerBase
 
 from operators.errors import ConfigError, InputError
 from operators.models.local.generate import Answer, generate
@@ -25,6 +25,12 @@ from operators.outcome import Outcome, OutcomeKind, valid
 PACK_TOKENS = 1024
 """Unique tokens of one forward pass when choices are scored."""
 
+BATCH_TOKENS = 65_536
+"""Padded prompts and answers that stand side by side: what bounds the memory of one batch."""
+
+GRAMMAR_BYTES = 256 * 2**20
+"""Compiled schemas that are kept; each note brings its own."""
+
 END_OF_TURN = "<|im_end|>"
 Rows = list[TokenRow]
 
@@ -32,7 +38,9 @@ Rows = list[TokenRow]
 class LocalModel:
     """transformers and PEFT in process. Adapters are switched, never merged; the base is loaded once.
 
-    `batch_size` is how many answers are written side by side.
+    `batch_size` is how many answers are written side by side, and `batch_tokens` how many tokens they and
+    their padded prompts may take; a request over it is answered alone. `quantization` "nf4" holds the base
+    in 4 bits, as QLoRA trained on it. `dtype` is that of the weights, or of what NF4 computes in.
     """
 
     def __init__(
@@ -42,21 +50,19 @@ class LocalModel:
         identity: str,
         adapters: Mapping[str, Path] | None = None,
         dtype: Literal["float32", "bfloat16"] = "bfloat16",
+        quantization: Literal["none", "nf4"] = "none",
         batch_size: int = 32,
+        batch_tokens: int = BATCH_TOKENS,
     ) -> None:
-        """Raises: ConfigError for a base whose tokenizer has no end-of-turn token."""
+        """Raises: ConfigError for a base without an end-of-turn token, or NF4 without its library."""
         self.identity = identity
-        self.batch_size = batch_size
+        self.batch_size, self.batch_tokens = batch_size, batch_tokens
         self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(base)
         if END_OF_TURN in self.tokenizer.get_vocab():
             self.tokenizer.eos_token = END_OF_TURN
         if self.tokenizer.eos_token_id is None:
             raise ConfigError(f"{base} has no end-of-turn token", hint="give a chat model")
-        on_gpu = torch.cuda.is_available()
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            base, dtype=getattr(torch, dtype), attn_implementation="sdpa" if on_gpu else "eager",
-            device_map="cuda" if on_gpu else None,
-        )  # fmt: skip
+        model: Any = _load(base, dtype, nf4=quantization == "nf4")
         self.context = int(model.config.max_position_embeddings)
         for name, folder in (adapters or {}).items():
             if isinstance(model, PeftModel):
@@ -70,25 +76,26 @@ class LocalModel:
         info = xgrammar.TokenizerInfo.from_huggingface(
             self.tokenizer, vocab_size=model.config.vocab_size, stop_token_ids=[self._eos]
         )
-        self._compiler = xgrammar.GrammarCompiler(info)
+        self._compiler = xgrammar.GrammarCompiler(info, cache_limit_bytes=GRAMMAR_BYTES)
 
     def complete(self, requests: Sequence[TextRequest]) -> list[Outcome[str]]:
         """One outcome a request, in order.
 
         Raises: InputError for a prompt longer than the base's context, ConfigError for an unknown adapter.
         """
-        prompts = [self._prompt(request.messages, request.max_tokens) for request in requests]
+        prompts = [self._prompt(request) for request in requests]
         found: dict[int, Outcome[str]] = {}
         for adapter, numbers in _by_adapter(requests):
             numbers.sort(key=lambda number: len(prompts[number]))
+            costs = [len(prompts[number]) + requests[number].max_tokens for number in numbers]
             with self._active(adapter):
-                for start in range(0, len(numbers), self.batch_size):
-                    batch = numbers[start : start + self.batch_size]
+                for start, end in self._batches(costs):
+                    batch = numbers[start:end]
                     answers = generate(
                         self.model,
                         [prompts[number] for number in batch],
                         [self._grammar(requests[number].schema) for number in batch],
-                        max_tokens=max(requests[number].max_tokens for number in batch),
+                        limits=[requests[number].max_tokens for number in batch],
                         eos_id=self._eos,
                         pad_id=self._eos,
                     )
@@ -114,14 +121,30 @@ class LocalModel:
         assert isinstance(eos, int)
         return eos
 
-    def _prompt(self, messages: Sequence[Any], room: int) -> list[int]:
-        ids = prompt_ids(self.tokenizer, messages)
+    def _prompt(self, request: TextRequest) -> list[int]:
+        ids = prompt_ids(self.tokenizer, request.messages)
+        return self._fitting(ids, f"a prompt of {len(ids)} tokens", room=request.max_tokens)
+
+    def _fitting(self, ids: list[int], what: str, *, room: int = 0) -> list[int]:
         if len(ids) + room > self.context:
+            answer = f" and an answer of {room}" if room else ""
             raise InputError(
-                f"a prompt of {len(ids)} tokens and an answer of {room} do not fit {self.context}",
+                f"{what}{answer} do not fit the base's context of {self.context} tokens",
                 hint="shorten the note or its schema",
             )
         return ids
+
+    def _batches(self, costs: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Slices (start, end) within `batch_size` rows and `batch_tokens`, all as long as the longest."""
+        start = longest = 0
+        for end, cost in enumerate(costs):
+            longest = max(longest, cost)
+            rows = end + 1 - start
+            if rows > 1 and (rows > self.batch_size or rows * longest > self.batch_tokens):
+                yield start, end
+                start, longest = end, cost
+        if costs:
+            yield start, len(costs)
 
     def _grammar(self, schema: JsonSchema | None) -> xgrammar.CompiledGrammar | None:
         """Compact JSON as json.dumps writes it: what the training rows hold."""
@@ -130,10 +153,9 @@ class LocalModel:
         return self._compiler.compile_json_schema(json.dumps(schema), any_whitespace=False)
 
     def _checked(self, request: TextRequest, answer: Answer) -> Outcome[str]:
-        ids = answer.ids[: request.max_tokens]
-        if not answer.ended or len(answer.ids) > request.max_tokens:
+        if not answer.ended:
             return Outcome(OutcomeKind.TRUNCATED, None, f"no end within {request.max_tokens} tokens")
-        text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        text = self.tokenizer.decode(list(answer.ids), skip_special_tokens=False)
         assert isinstance(text, str)
         if request.schema is None:
             return valid(text)
@@ -161,10 +183,11 @@ class LocalModel:
             yield batch
 
     def _choice_rows(self, request: ChoiceRequest) -> Rows:
-        start = len(self._prompt(request.messages, 8))
+        start = len(prompt_ids(self.tokenizer, request.messages))
+        rows = [completion_ids(self.tokenizer, request.messages, choice) for choice in request.choices]
         return [
-            TokenRow(tuple(completion_ids(self.tokenizer, request.messages, choice)), start)
-            for choice in request.choices
+            TokenRow(tuple(self._fitting(row, f"prompt and choice of {len(row)} tokens")), start)
+            for row in rows
         ]
 
     @torch.inference_mode()
@@ -201,3 +224,29 @@ def _by_adapter(
     for number, request in enumerate(requests):
         groups.setdefault(request.adapter, []).append(number)
     return list(groups.items())
+
+
+def _load(base: Path, dtype: str, *, nf4: bool) -> nn.Module:
+    """The base, on the GPU where there is one."""
+    on_gpu = torch.cuda.is_available()
+    kind = getattr(torch, dtype)
+    try:
+        model: nn.Module = AutoModelForCausalLM.from_pretrained(
+            base, dtype=kind, attn_implementation="sdpa" if on_gpu else "eager",
+            device_map="cuda" if on_gpu else None, quantization_config=_nf4(kind) if nf4 else None,
+        )  # fmt: skip
+    except ImportError as fault:
+        if not nf4:
+            raise
+        raise ConfigError("NF4 needs bitsandbytes", hint="pip install 'latticemind[train]'") from fault
+    return model
+
+
+def _nf4(compute: torch.dtype) -> BitsAndBytesConfig:
+    """As the QLoRA recipes load the base; the library's own defaults are another type (T06)."""
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=compute,
+        bnb_4bit_use_double_quant=True,
+    )
