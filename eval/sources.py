@@ -10,12 +10,12 @@ from data_builders.examples import Example, Source, examples
 from data_builders.gold import ExtractCase, gold_cases
 from data_builders.trajectory import Trajectory
 from operators.adapter_checks import verify_adapter
-from operators.adapters import AdapterCard, adapter_for
+from operators.adapters import AdapterCard, BaseCard, adapter_for
 from operators.assembly import ModelSource, OperatorChoice, local_model
 from operators.claims import content_hash
 from operators.errors import ConfigError
 from operators.learned.extract import TwoStageExtract
-from operators.models.bases import find_base
+from operators.models.bases import FoundBase, find_base
 from operators.models.few_shot import FewShot
 from operators.models.memo import Memo
 from operators.models.text import TextModel
@@ -69,7 +69,7 @@ def sources_for(
     if options.base is not None or trained_on is None:
         base = find_base(options.base or "")
     else:
-        base = find_base(trained_on.id, trained_on.revision)
+        base = _trained_base(trained_on)
     for found in cards.values():
         for folder, _ in found.values():
             verify_adapter(folder, base.card)
@@ -85,6 +85,15 @@ def sources_for(
     if options.threshold is None and choice.extract == "two-stage":
         return calibrated(sources, trajectories, progress=progress)
     return sources
+
+
+def _trained_base(card: BaseCard) -> FoundBase:
+    try:
+        return find_base(card.id, card.revision)
+    except ConfigError as fault:
+        raise ConfigError(
+            f"the adapters' base: {fault}", hint=f"{fault.hint}; if it is a folder: --base FOLDER"
+        ) from fault
 
 
 def calibrated(

@@ -16,7 +16,7 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 def load_config(path: Path, model: type[ConfigT], overrides: Sequence[str] = ()) -> ConfigT:
-    """The file's config with overrides such as `synthetic.scenarios=4` applied.
+    """The file's config with overrides such as `synthetic.scenarios=4` applied; the value `null` is none.
 
     Raises: InputError for the file, ConfigError for an override that is no `key=value`, names an unknown
     key (with the nearest right one) or does not fit.
@@ -30,7 +30,7 @@ def load_config(path: Path, model: type[ConfigT], overrides: Sequence[str] = ())
         for part in parts[:-1]:
             place = _inside(place, part, name)
         _inside(place, parts[-1], name)
-        place[parts[-1]] = value
+        place[parts[-1]] = None if value == "null" else value
     try:
         return model.model_validate(data)
     except ValidationError as fault:

@@ -22,10 +22,15 @@ from operators.quotes import as_allowed, quote_for
 from operators.rules.mentions import named_scopes
 from operators.schema import Cardinality, Entity, Slot, SlotSchema
 
-PROMPT_VERSION = "2"
+PROMPT_VERSION = "3"
 """Stamped on examples and adapters; change it with any change of what the functions below render."""
 
 SELECT_CHOICES = ("yes", "no")
+_BARE_TOKENS = (
+    "s|bos|eos|start_of_turn|end_of_turn|think|tool_call|repo_name|reponame|file_sep|filename|gh_stars"
+    r"|issue_\w+|jupyter_\w+|empty_output"
+)
+"""Control tokens without bars, of the Llama, Gemma, Qwen and SmolLM2 families."""
 
 
 class Message(TypedDict):
@@ -146,7 +151,7 @@ def sanitised(text: str) -> str:
     """The text with every chat-template control token of the common families broken by a space."""
     broken = re.sub(r"<\|(?=\S)", "< |", text)
     broken = re.sub(r"(?<=\S)\|>", "| >", broken)
-    broken = re.sub(r"<(/?(?:s|bos|eos|start_of_turn|end_of_turn|think|tool_call)>)", r"< \1", broken)
+    broken = re.sub(rf"<(/?(?:{_BARE_TOKENS})>)", r"< \1", broken)
     return re.sub(r"\[(/?INST)\]", r"[ \1 ]", broken)
 
 

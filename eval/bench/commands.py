@@ -77,6 +77,7 @@ def bench_train(
 @bench_app.command("local")
 def bench_local(
     adapters: Annotated[Path, typer.Option(help="A folder that `train` wrote.")],
+    base: Annotated[str | None, typer.Option(help="Where the base lies, if it is a plain folder.")] = None,
     holdout: Annotated[str, typer.Option(help="Whose notes, and which adapters.")] = "browser-surface",
     requests: Annotated[int, typer.Option(min=1, help="compare-claims requests at each batch size.")] = 64,
     notes: Annotated[int, typer.Option(min=1, help="Notes for both extractors.")] = 32,
@@ -89,13 +90,14 @@ def bench_local(
         raise ConfigError(f"{adapters} has no adapter that leaves out {holdout}", hint="see `adapters list`")
     (trajectory,) = (t for t in load_trajectories(CONFIGS / "trajectories") if t.name == holdout)
     done = bench.run_local_bench(
-        find_base(first.base.id).path, found, trajectory,
+        find_base(base or first.base.id, None if base else first.base.revision).path, found, trajectory,
         requests=requests, notes=notes, progress=_progress,
     )  # fmt: skip
     for (batch, constrained), rate in done.per_second.items():
         how = "with" if constrained else "without"
         out.print(f"batch {batch}, {how} schema: {rate:.1f} requests a second", highlight=False)
     out.print(
-        f"batch 32: direct {done.direct_s:.2f} s a note, two-stage {done.two_stage_s:.2f}, "
+        f"batch 32: two-stage {done.two_stage_s:.2f} s a note ({done.two_stage_answered} of {done.notes} "
+        f"answered), direct {done.direct_s:.2f} ({done.direct_answered} answered), "
         f"ratio {done.two_stage_cost:.2f}", highlight=False,
     )  # fmt: skip

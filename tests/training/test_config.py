@@ -82,3 +82,10 @@ def test_an_unknown_key_names_the_nearest_right_one_and_overrides_reach_every_de
     with pytest.raises(InputError) as key:
         load_config(path, TrainConfig)
     assert "max_length" in key.value.hint
+
+
+def test_an_override_of_null_is_none_and_not_a_word() -> None:
+    shipped = CONFIGS / "smollm2-135m-cpu.yaml"
+    assert load_config(shipped, TrainConfig, ["threads=2"]).threads == 2
+    assert load_config(shipped, TrainConfig, ["threads=null", "base.revision=null"]).threads is None
+    assert load_config(shipped, TrainConfig, ["base.revision=null"]).base.revision is None
