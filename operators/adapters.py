@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from operators.artefacts import sha256_of, write_json
+from operators.canaries import Canary
 from operators.claims import content_hash
 from operators.errors import ConfigError, PreflightError
 from operators.schema import FrozenModel
@@ -32,7 +33,7 @@ class AdapterCard(FrozenModel):
     """adapter.json. `holdout` is what was left out of training, "none" for a shared stage.
 
     `parent` is the name of the adapter that training went on from; `recipe_hash` decides whether a finished
-    adapter can be reused; `training` holds rows, tokens, steps, seconds and losses.
+    adapter can be reused; `training` holds rows, tokens, steps, seconds and losses; `canaries` try a server.
     """
 
     format: Literal[1] = 1
@@ -50,6 +51,7 @@ class AdapterCard(FrozenModel):
     config: dict[str, object]
     training: dict[str, object]
     environment: dict[str, object]
+    canaries: tuple[Canary, ...] = ()
 
     @property
     def name(self) -> str:

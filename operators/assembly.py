@@ -82,7 +82,7 @@ def local_model(base: Path, *, identity: str, adapters: Mapping[str, Path], batc
     except ImportError as fault:
         hint = "pip install 'latticemind[local]'"
         raise ConfigError(f"a local model needs the extra `local` ({fault.name})", hint=hint) from fault
-    return LocalModel(base, identity=identity, adapters=adapters, batch_size=batch_size)
+    return LocalModel.load(base, identity=identity, adapters=adapters, batch_size=batch_size)
 
 
 def parse_choice(text: str) -> OperatorChoice:

@@ -13,6 +13,7 @@ LatticeMindError                    exit code 1: something failed
 │  └─ RevisionConflict              a writer held a stale revision of the log
 ├─ OperatorFailure                  an operator gave no answer and the policy is `raise`
 ├─ TrainingError                    a training run cannot go on
+├─ EndpointError                    a model server that is not there, or is not what it should be
 └─ UnscoredError                    a mean over nothing was asked for
 """
 
@@ -96,6 +97,10 @@ class OperatorFailure(LatticeMindError):
 
 class TrainingError(LatticeMindError):
     """A training run cannot go on; what it finished stays."""
+
+
+class EndpointError(LatticeMindError):
+    """A model server does not answer, does not start, or answers as another than it should."""
 
 
 class UnscoredError(LatticeMindError):

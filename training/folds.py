@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from peft import PeftModel
+
 from operators.adapters import WEIGHTS, AdapterCard, read_card, weights_hash, write_card
 from operators.artefacts import environment, new_folder, write_json
+from operators.canaries import Canary, record_canaries
 from operators.claims import content_hash
 from operators.errors import ConfigError, TrainingError
 from operators.models.bases import FoundBase
+from operators.models.local.model import LocalModel
 from operators.prompts import PROMPT_VERSION
 from training.config import TrainConfig
 from training.rows import DataFolder, Selection, select, tokenise
@@ -160,7 +164,8 @@ class Run:
                 with new_folder(target) as draft:
                     save(model, draft, base_id=self.base.card.id)
                     shutil.copy(work / LOG, draft)
-                    write_card(draft, self._card(job, selection, parent, recipe, trained, draft))
+                    card = self._card(job, selection, parent, recipe, trained, draft)
+                    write_card(draft, card.model_copy(update={"canaries": self._canaries(model, card)}))
                 shutil.rmtree(work, ignore_errors=True)
         finally:
             detach(model)
@@ -171,6 +176,14 @@ class Run:
             f"{trained.seconds:.0f} s, {speed:,.0f} row tokens/s"
         )
         return Finished(job, target, read_card(target), trained)
+
+    def _canaries(self, model: PeftModel, card: AdapterCard) -> tuple[Canary, ...]:
+        """What the adapter, as trained, answers otherwise than its base."""
+        assert self._loaded is not None
+        asked = LocalModel(
+            model, self._loaded.tokenizer, identity=self.base.card.id, adapters=[str(model.active_adapter)]
+        )
+        return record_canaries(asked, str(model.active_adapter), card.tasks)
 
     def _record(self) -> None:
         """Say what this run trains with; a run that trains nothing new leaves what stands there."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from operators.outcome import Outcome
+from jsonschema import Draft202012Validator
+
+from operators.outcome import Outcome, OutcomeKind, valid
 from operators.prompts import Message
 
 JsonSchema = Mapping[str, object]
@@ -49,3 +52,16 @@ class TextModel(Protocol):
 
         A choice counts with all its tokens and the end of the turn.
         """
+
+
+def checked(request: TextRequest, text: str) -> Outcome[str]:
+    """The text as an answer; malformed when the request has a schema that it does not fit."""
+    if request.schema is None:
+        return valid(text)
+    try:
+        fault = next(Draft202012Validator(request.schema).iter_errors(json.loads(text)), None)
+    except ValueError:
+        return Outcome(OutcomeKind.MALFORMED, None, f"no JSON: {text[:80]!r}")
+    if fault is not None:
+        return Outcome(OutcomeKind.MALFORMED, None, f"off schema: {fault.message[:160]}")
+    return valid(text)

@@ -45,7 +45,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[LocalModel]:
     """Random models that know nothing and differ in what they would like to say."""
     folder = tmp_path_factory.mktemp("random")
     return [
-        LocalModel(tiny_base(folder / str(seed), seed=seed), identity=str(seed), dtype="float32")
+        LocalModel.load(tiny_base(folder / str(seed), seed=seed), identity=str(seed), dtype="float32")
         for seed in SEEDS
     ]
 

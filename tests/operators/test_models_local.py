@@ -79,7 +79,7 @@ def model(base: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
         "two": write_lora(base, folder / "two", seed=2, scale=0.3),
         "silent": write_lora(base, folder / "silent", seed=3, scale=0.0),
     }
-    return LocalModel(base, identity="tiny", adapters=adapters, dtype="float32")
+    return LocalModel.load(base, identity="tiny", adapters=adapters, dtype="float32")
 
 
 def every_request() -> list[TextRequest]:
@@ -231,7 +231,7 @@ def test_switching_adapters_changes_the_answers_and_switching_back_restores_them
     first = {adapter: probabilities(model, adapter) for adapter in ADAPTERS}
     assert len({tuple(found) for found in first.values()}) == 3
     assert {adapter: probabilities(model, adapter) for adapter in reversed(ADAPTERS)} == first
-    untouched = LocalModel(base, identity="tiny", dtype="float32")
+    untouched = LocalModel.load(base, identity="tiny", dtype="float32")
     for one, other in zip(probabilities(untouched, None), first[None], strict=True):
         assert one == pytest.approx(other)
 
@@ -284,7 +284,9 @@ def test_an_unknown_adapter_is_named_with_those_there_are(model: LocalModel) -> 
 
 def test_an_nf4_base_answers_under_the_schema_with_and_without_an_adapter(base: Path, tmp_path: Path) -> None:
     adapter = write_lora(base, tmp_path / "a", seed=1, scale=0.3)
-    model = LocalModel(base, identity="tiny", adapters={"a": adapter}, dtype="float32", quantization="nf4")
+    model = LocalModel.load(
+        base, identity="tiny", adapters={"a": adapter}, dtype="float32", quantization="nf4"
+    )
     weights = [weight for weight in model.model.parameters() if weight.dtype is torch.uint8]
     assert {vars(weight)["quant_type"] for weight in weights} == {"nf4"}
     assert set(texts(model, "a")) | set(texts(model, None)) <= {

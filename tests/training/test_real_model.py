@@ -54,7 +54,7 @@ def test_an_adapter_trained_on_the_nf4_base_loads_again_and_answers_under_the_sc
     assert card.training["rows"] == 24
     counts = [math.prod(shape) for shape in _shapes(done.folder)]
     assert sum(counts) == TRAINABLE
-    model = LocalModel(smollm2.path, identity="smollm2", adapters={"a": done.folder})
+    model = LocalModel.load(smollm2.path, identity="smollm2", adapters={"a": done.folder})
     (trajectory,) = (t for t in load_trajectories(TRAJECTORIES) if t.name == "browser-surface")
     cases = gold_cases(trajectory)
     compare = LearnedCompare(cases.schema, model, "a")

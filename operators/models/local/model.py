@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import xgrammar
-from jsonschema import Draft202012Validator
 from peft import PeftModel
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerBase
 
+from operators.claims import content_hash
 from operators.errors import ConfigError, InputError
 from operators.models.local.generate import Answer, generate
 from operators.models.local.prefix_tree import TokenRow, pack_rows, target_logits, unique_tokens
 from operators.models.local.render import completion_ids, prompt_ids
-from operators.models.text import ChoiceRequest, JsonSchema, TextRequest
+from operators.models.text import ChoiceRequest, JsonSchema, TextRequest, checked
 from operators.outcome import Outcome, OutcomeKind, valid
+from operators.prompts import Message
 
 PACK_TOKENS = 1024
 """Unique tokens of one forward pass when choices are scored."""
@@ -45,6 +46,37 @@ class LocalModel:
 
     def __init__(
         self,
+        model: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        identity: str,
+        adapters: Iterable[str] = (),
+        batch_size: int = 32,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> None:
+        """Around a model that is loaded; `adapters` are the names of those it carries.
+
+        Raises: ConfigError for a tokenizer without an end-of-turn token.
+        """
+        self.identity = identity
+        self.batch_size, self.batch_tokens = batch_size, batch_tokens
+        self.tokenizer = tokenizer
+        if END_OF_TURN in tokenizer.get_vocab():
+            tokenizer.eos_token = END_OF_TURN
+        if tokenizer.eos_token_id is None:
+            raise ConfigError("the base's tokenizer has no end-of-turn token", hint="give a chat model")
+        settings: Any = model.config
+        self.context = int(settings.max_position_embeddings)
+        self.model = model.eval()
+        self.adapters = frozenset(adapters)
+        info = xgrammar.TokenizerInfo.from_huggingface(
+            tokenizer, vocab_size=settings.vocab_size, stop_token_ids=[self._eos]
+        )
+        self._compiler = xgrammar.GrammarCompiler(info, cache_limit_bytes=GRAMMAR_BYTES)
+
+    @classmethod
+    def load(
+        cls,
         base: Path,
         *,
         identity: str,
@@ -53,17 +85,12 @@ class LocalModel:
         quantization: Literal["none", "nf4"] = "none",
         batch_size: int = 32,
         batch_tokens: int = BATCH_TOKENS,
-    ) -> None:
-        """Raises: ConfigError for a base without an end-of-turn token, or NF4 without its library."""
-        self.identity = identity
-        self.batch_size, self.batch_tokens = batch_size, batch_tokens
-        self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(base)
-        if END_OF_TURN in self.tokenizer.get_vocab():
-            self.tokenizer.eos_token = END_OF_TURN
-        if self.tokenizer.eos_token_id is None:
-            raise ConfigError(f"{base} has no end-of-turn token", hint="give a chat model")
+    ) -> LocalModel:
+        """The base in a folder with adapters on it, by name.
+
+        Raises: ConfigError for a base without an end-of-turn token, or NF4 without its library.
+        """
         model: Any = _load(base, dtype, nf4=quantization == "nf4")
-        self.context = int(model.config.max_position_embeddings)
         for name, folder in (adapters or {}).items():
             if isinstance(model, PeftModel):
                 model.load_adapter(str(folder), name, autocast_adapter_dtype=False)
@@ -71,12 +98,10 @@ class LocalModel:
                 model = PeftModel.from_pretrained(
                     model, str(folder), adapter_name=name, autocast_adapter_dtype=False
                 )
-        self.model: nn.Module = model.eval()
-        self.adapters = frozenset(adapters or ())
-        info = xgrammar.TokenizerInfo.from_huggingface(
-            self.tokenizer, vocab_size=model.config.vocab_size, stop_token_ids=[self._eos]
-        )
-        self._compiler = xgrammar.GrammarCompiler(info, cache_limit_bytes=GRAMMAR_BYTES)
+        return cls(
+            model, AutoTokenizer.from_pretrained(base), identity=identity, adapters=adapters or (),
+            batch_size=batch_size, batch_tokens=batch_tokens,
+        )  # fmt: skip
 
     def complete(self, requests: Sequence[TextRequest]) -> list[Outcome[str]]:
         """One outcome a request, in order.
@@ -114,6 +139,10 @@ class LocalModel:
                 for batch in self._packed(requests, numbers):
                     found |= self._probabilities(batch)
         return [valid(found[number]) for number in range(len(requests))]
+
+    def prompt_hash(self, messages: Sequence[Message]) -> str:
+        """A hash of the prompt's token ids: what another server of this base has to make of it too."""
+        return content_hash(prompt_ids(self.tokenizer, messages))
 
     @property
     def _eos(self) -> int:
@@ -157,15 +186,7 @@ class LocalModel:
             return Outcome(OutcomeKind.TRUNCATED, None, f"no end within {request.max_tokens} tokens")
         text = self.tokenizer.decode(list(answer.ids), skip_special_tokens=False)
         assert isinstance(text, str)
-        if request.schema is None:
-            return valid(text)
-        try:
-            fault = next(Draft202012Validator(request.schema).iter_errors(json.loads(text)), None)
-        except ValueError:
-            return Outcome(OutcomeKind.MALFORMED, None, f"no JSON: {text[:80]!r}")
-        if fault is not None:
-            return Outcome(OutcomeKind.MALFORMED, None, f"off schema: {fault.message[:160]}")
-        return valid(text)
+        return checked(request, text)
 
     def _packed(
         self, requests: Sequence[ChoiceRequest], numbers: Sequence[int]
