@@ -39,6 +39,7 @@ from operators.errors import ConfigError, LatticeMindError
 from operators.schema import SlotSchema
 from operators.sources import load_yaml
 from pipeline.render import explain, parse_key, render
+from serving.commands import parity, serve
 from training.commands import train
 from training.commands_models import adapters_app, models_app
 from training.commands_preflight import preflight
@@ -56,6 +57,8 @@ app.add_typer(models_app, name="models")
 app.add_typer(adapters_app, name="adapters")
 app.command("train")(train)
 app.command("preflight")(preflight)
+app.command("serve")(serve)
+app.command("parity")(parity)
 out = Console(soft_wrap=True)
 if not out.is_terminal:
     out.width = 120  # tables in files and pipes

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
+from operators.errors import LatticeMindError
+from operators.models.endpoint import EndpointModel
+from operators.models.text import ChoiceRequest, JsonSchema, TextRequest
+from operators.outcome import Outcome, OutcomeKind
+
 YES: Mapping[str, float] = {"yes": 0.9, "no": 0.1}
 """The probabilities of the first token in an answer that nothing is wrong with."""
+
+NOWHERE = "http://127.0.0.1:1/v1"
+"""A closed port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,16 @@ class Reply:
 Behaviour = Callable[[Asked], Reply]
 Fault = Callable[[dict[str, Any]], Reply]
 """Spoils the right answer."""
+Failure = OutcomeKind | type[LatticeMindError]
 
 
-def said(text: str | None) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
+def said(content: object) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def logged(logprob: float | None) -> dict[str, Any]:
+    """One token, a yes, with this for its log-probability."""
+    return {"content": [{"token": "yes", "top_logprobs": [{"token": "yes", "logprob": logprob}]}]}
 
 
 def among(likely: Mapping[str, float]) -> dict[str, Any]:
@@ -77,8 +91,8 @@ def but(good: dict[str, Any], **changes: object) -> Reply:
     return Reply({**good, "choices": [{**choice, **changes}]})
 
 
-def well(asked: Asked) -> Reply:
-    return Reply(right_answer(asked, '{"port": 8080}'))
+def well(asked: Asked, text: str = '{"port": 8080}', likely: Mapping[str, float] = YES) -> Reply:
+    return Reply(right_answer(asked, text, likely))
 
 
 def echo(asked: Asked, *, delay_s: float = 0.0) -> Reply:
@@ -126,18 +140,20 @@ FAULTS: dict[str, Fault] = {
 }
 """Whatever is wrong with a server for good, by name."""
 
-HANGING = ("slow", "drips")
-
-
-def with_fault(name: str, answer: Callable[[Asked], Reply] = well) -> Behaviour:
-    """A server that spoils each of its answers."""
-
-    def behave(asked: Asked) -> Reply:
-        good = answer(asked).content
-        assert isinstance(good, dict)
-        return FAULTS[name](good)
-
-    return behave
+ILL_SHAPED: dict[str, Fault] = {
+    "a null choice": lambda good: Reply({**good, "choices": [None]}),
+    "a number for a choice": lambda good: Reply({**good, "choices": [3]}),
+    "choices by name": lambda good: Reply({**good, "choices": {"first": good["choices"][0]}}),
+    "no message": lambda good: but(good, message=None, logprobs={"content": [None]}),
+    "text in parts": lambda good: but(
+        good, message=said([{"type": "text", "text": "yes"}]), logprobs={"content": [{"top_logprobs": None}]}
+    ),
+    "a number for a text": lambda good: but(good, message=said(5), logprobs=logged(None)),
+    "a probability over 1": lambda good: but(good, message=said({}), logprobs=logged(1000.0)),
+    "an endless probability": lambda good: but(good, message=said([]), logprobs=logged(math.inf)),
+    "nested too deep": lambda _: Reply(b"[" * 200_000),
+}
+"""Replies whose parts have other types than the protocol says, by name."""
 
 
 class MisbehavingServer(ThreadingHTTPServer):
@@ -153,6 +169,7 @@ class MisbehavingServer(ThreadingHTTPServer):
         self.most_in_flight = 0
         self._in_flight = 0
         self._asked: list[Asked] = []
+        self._crashes: list[Exception] = []
         self._lock = Lock()
         self._thread = Thread(target=self.serve_forever, args=(0.02,), daemon=True)
 
@@ -165,6 +182,7 @@ class MisbehavingServer(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join()
         self.server_close()
+        assert not self._crashes, self._crashes
 
     @property
     def asked(self) -> list[Asked]:
@@ -182,13 +200,16 @@ class MisbehavingServer(ThreadingHTTPServer):
         try:
             reply = self.behave(asked)
             self.stopping.wait(reply.delay_s)
+        except Exception as fault:
+            self._crashes.append(fault)  # the test's own fault, which a client takes for a lost connection
+            raise
         finally:
             with self._lock:
                 self._in_flight -= 1
         return reply
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients that hang up are what the tests are about, and a crash sends no answer."""
+        """Say nothing of clients that hang up, even in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -228,8 +249,43 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = reply.share < 1 or self.server.stopping.is_set()
 
 
-def closed_port() -> str:
-    """The address of a server that is not there."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+@contextmanager
+def served(behave: Behaviour, **settings: Any) -> Iterator[tuple[MisbehavingServer, EndpointModel]]:
+    """A server and a model that asks it once, with a timeout that a busy machine does not reach."""
+    known = {"base": "base", "timeout_s": 20.0, "retries": 0, **settings}
+    with MisbehavingServer(behave) as server, EndpointModel(server.url, **known) as model:
+        yield server, model
+
+
+def spoilt(
+    fault: str, answer: Behaviour = well, **settings: Any
+) -> AbstractContextManager[tuple[MisbehavingServer, EndpointModel]]:
+    """As `served`, every answer spoilt; the timeout is short where it is to pass."""
+
+    def behave(asked: Asked) -> Reply:
+        good = answer(asked).content
+        assert isinstance(good, dict)
+        return (FAULTS | ILL_SHAPED)[fault](good)
+
+    timeout_s = 0.3 if fault in ("slow", "drips") else 20.0
+    return served(behave, **{"timeout_s": timeout_s, **settings})
+
+
+def text(prompt: str = "q", *, schema: JsonSchema | None = None, adapter: str | None = None) -> TextRequest:
+    return TextRequest(({"role": "user", "content": prompt},), schema, 9, adapter)
+
+
+def choice(*choices: str, adapter: str | None = None) -> ChoiceRequest:
+    return ChoiceRequest(({"role": "user", "content": "q"},), choices or ("yes", "no"), adapter)
+
+
+def failure_of(ask: Callable[..., Sequence[Any]], *given: object) -> Failure:
+    """What became of the one request: an error with a hint, or an outcome with a reason and no value."""
+    try:
+        [outcome] = ask(*given)
+    except LatticeMindError as fault:
+        return type(fault) if fault.hint else LatticeMindError
+    assert isinstance(outcome, Outcome)
+    assert (outcome.value, bool(outcome.detail)) == (None, True)
+    assert outcome.kind not in (OutcomeKind.VALID, OutcomeKind.EMPTY)
+    return outcome.kind

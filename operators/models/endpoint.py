@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from threading import Thread
 from types import TracebackType
 from typing import Any, TypeVar
@@ -211,20 +211,22 @@ def _probabilities(choices: Sequence[str], answer: Choice) -> Outcome[tuple[floa
     tokens = answer.logprobs.content if answer.logprobs else None
     if not tokens:
         return Outcome(OutcomeKind.MALFORMED, None, "the server gave no log-probabilities")
-    weights = [0.0] * len(choices)
-    for candidate in tokens[0].top_logprobs:
-        opened = [
-            n for n, choice in enumerate(choices) if candidate.token and choice.startswith(candidate.token)
-        ]
-        if len(opened) > 1:
-            return Outcome(OutcomeKind.MALFORMED, None, f"{candidate.token!r} opens several choices")
-        for number in opened:
-            weights[number] += math.exp(candidate.logprob)
+    likely = {candidate.token: math.exp(candidate.logprob) for candidate in tokens[0].top_logprobs}
+    weights = [_weight(choice, choices, likely) for choice in choices]
     if not sum(weights) > 0:
-        return Outcome(
-            OutcomeKind.MALFORMED, None, f"none of {', '.join(choices)} is among the likely tokens"
-        )
+        return Outcome(OutcomeKind.MALFORMED, None, f"no likely token tells {', '.join(choices)} apart")
     return valid(tuple(weight / sum(weights) for weight in weights))
+
+
+def _weight(choice: str, choices: Sequence[str], likely: Mapping[str, float]) -> float:
+    """The choice as one token; failing that, what its first letters weigh, if no other choice opens so.
+
+    Under a grammar a server gives weight to such beginnings too ("y", "ye"); a tokenizer never writes them.
+    """
+    if choice in likely:
+        return likely[choice]
+    beginnings = (token for token in likely if token and choice.startswith(token))
+    return sum(likely[t] for t in beginnings if sum(other.startswith(t) for other in choices) == 1)
 
 
 def _refused_token(url: str) -> ConfigError:

@@ -144,6 +144,20 @@ class LocalModel:
         """A hash of the prompt's token ids: what another server of this base has to make of it too."""
         return content_hash(prompt_ids(self.tokenizer, messages))
 
+    def gold_row(self, messages: Sequence[Message], answer: str) -> tuple[list[int], int]:
+        """Token ids of prompt and answer with its end of turn, and where the answer begins."""
+        return completion_ids(self.tokenizer, messages, answer), len(prompt_ids(self.tokenizer, messages))
+
+    @torch.inference_mode()
+    def gold_logprobs(self, messages: Sequence[Message], answer: str, adapter: str | None) -> list[float]:
+        """The log-probability of each token of the answer, its end of turn included."""
+        ids, start = self.gold_row(messages, answer)
+        pack = pack_rows([TokenRow(tuple(ids), start)]).to(next(self.model.parameters()).device)
+        with self._active(adapter):
+            logs = target_logits(self.model, pack).float().log_softmax(-1)
+        found: list[float] = logs.gather(1, pack.targets[:, None])[:, 0].tolist()
+        return found
+
     @property
     def _eos(self) -> int:
         eos = self.tokenizer.eos_token_id

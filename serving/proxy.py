@@ -1,0 +1,50 @@
+"""The engine's own OpenAI-compatible route, passed through: one address and one token for everything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.background import BackgroundTask
+
+PASSED = ("/v1/models", "/v1/chat/completions", "/v1/completions", "/tokenize")
+_OWN = frozenset(("host", "content-length", "connection", "transfer-encoding", "accept-encoding"))
+
+
+def proxy_route(url: str, *, timeout_s: float, token: str | None) -> APIRouter:
+    """Routes that go to the engine at `url` as they come, and stream back what it says; 503 when it is away.
+
+    Whoever gets here has shown the token already; the engine, which has the same, is shown it again.
+    """
+    router = APIRouter(tags=["openai"])
+    client = httpx2.AsyncClient(base_url=url, timeout=timeout_s)
+
+    async def forward(request: Request) -> Response:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        asked = client.build_request(
+            request.method, request.url.path, headers=headers, content=await request.body()
+        )
+        try:
+            answer = await client.send(asked, stream=True)
+        except httpx2.HTTPError as fault:
+            error = f"the engine does not answer ({type(fault).__name__})"
+            return JSONResponse({"error": error, "hint": "see /healthz"}, 503)
+        kept = {name: value for name, value in answer.headers.items() if name.lower() not in _OWN}
+        return StreamingResponse(
+            _bytes(answer), answer.status_code, kept, background=BackgroundTask(answer.aclose)
+        )
+
+    for path in PASSED:
+        method = "GET" if path == "/v1/models" else "POST"
+        router.add_api_route(path, forward, methods=[method], include_in_schema=False)
+    return router
+
+
+async def _bytes(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """What the engine sends; an engine that goes away midway ends the stream there."""
+    async for part in answer.aiter_bytes():
+        yield part

@@ -1,0 +1,166 @@
+"""A vLLM server as a child of this process: started, watched, started again, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+
+import httpx2
+
+from operators.errors import EndpointError
+from operators.models.endpoint import EndpointModel
+from serving.vllm_command import VllmCommand
+from serving.wire import Health
+
+POLL_S = 1.0
+GRACE_S = 20.0
+"""From SIGTERM to SIGKILL."""
+
+LONGEST_PAUSE_S = 60.0
+Check = Callable[[EndpointModel], None]
+
+
+class VllmEngine:
+    """One vLLM server. `check` is asked before each start counts; it raises where the server is not right.
+
+    A server that dies is started again after a pause that doubles each time it dies before it is ready.
+    """
+
+    def __init__(
+        self,
+        command: VllmCommand,
+        *,
+        url: str,
+        log: Path,
+        check: Check,
+        token: str | None,
+        start_timeout_s: float,
+        timeout_s: float,
+        concurrency: int,
+    ) -> None:
+        self.command, self.url, self.log = command, url, log
+        self._check, self._token, self._start_timeout_s = check, token, start_timeout_s
+        self.model = EndpointModel(
+            f"{url}/v1", base=command.base_name, token=token, timeout_s=timeout_s, concurrency=concurrency
+        )
+        self._child: subprocess.Popen[bytes] | None = None
+        self._health = Health(status="starting")
+        self._stopping = Event()
+        self._watcher = Thread(target=self._watch, name="vllm", daemon=True)
+
+    def start(self, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Back when the server has passed its checks. Raises: EndpointError, with the end of its log."""
+        try:
+            self._bring_up(progress)
+        except BaseException:
+            self.close()
+            raise
+        self._watcher.start()
+
+    def health(self) -> Health:
+        return self._health
+
+    def waiting(self) -> int:
+        """vLLM keeps its own queue: see its /metrics."""
+        return 0
+
+    def close(self) -> None:
+        """End the server and all its processes."""
+        self._stopping.set()
+        self._end()
+        if self._watcher.is_alive():
+            self._watcher.join()
+            self._end()
+        self.model.close()
+
+    def _bring_up(self, progress: Callable[[str], None]) -> None:
+        self._end()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | self.command.environment
+        if self._token is not None:
+            environment["VLLM_API_KEY"] = self._token  # not on the command line, where everyone reads it
+        watched = [sys.executable, "-m", "serving.child", str(os.getpid()), *self.command.argv]
+        with self.log.open("ab") as log:
+            try:
+                self._child = subprocess.Popen(
+                    watched, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                    start_new_session=True, cwd=Path(__file__).parent.parent,
+                )  # fmt: skip
+            except OSError as fault:
+                raise EndpointError(f"vLLM cannot be started: {fault}") from fault
+        began = time.monotonic()
+        while not self._answers():
+            waited = time.monotonic() - began
+            progress(f"vLLM is starting, {waited:.0f} s; its log: {self.log}")
+            if self._child.poll() is not None:
+                raise EndpointError(
+                    f"vLLM ended with status {self._child.returncode}:\n{self._tail()}",
+                    hint=f"its log: {self.log}",
+                )
+            if waited > self._start_timeout_s:
+                raise EndpointError(
+                    f"vLLM is not up after {waited:.0f} s:\n{self._tail()}",
+                    hint=f"its log: {self.log}; --start-timeout gives it longer",
+                )
+            if self._stopping.wait(POLL_S):
+                raise EndpointError("stopped while vLLM was starting")
+        progress("vLLM is up; checking every adapter")
+        self._check(self.model)
+        self._health = Health(status="ready")
+
+    def _watch(self) -> None:
+        """Until `close`: look at the server, and start it again when it is gone."""
+        pause = POLL_S
+        while not self._stopping.wait(POLL_S):
+            assert self._child is not None
+            code = self._child.poll()
+            if code is None:
+                up = self._answers()
+                self._health = (
+                    Health(status="ready")
+                    if up
+                    else Health(status="unavailable", detail="vLLM does not answer")
+                )
+                pause = POLL_S if up else pause
+                continue
+            self._health = Health(
+                status="unavailable", detail=f"vLLM ended with status {code}; starting it again"
+            )
+            if self._stopping.wait(pause):
+                return
+            try:
+                self._bring_up(lambda _: None)
+            except EndpointError as fault:
+                self._health = Health(status="unavailable", detail=str(fault).splitlines()[0])
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx2.get(f"{self.url}/health", timeout=5.0).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def _tail(self, lines: int = 15) -> str:
+        """The end of the server's log."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def _end(self) -> None:
+        """SIGTERM to the server, then SIGKILL to whatever of its session is left."""
+        child = self._child
+        if child is None:
+            return
+        if child.poll() is None:
+            child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        self._child = None
