@@ -18,7 +18,6 @@ from operators.outcome import Outcome, OutcomeKind
 
 YES: Mapping[str, float] = {"yes": 0.9, "no": 0.1}
 """The probabilities of the first token in an answer that nothing is wrong with."""
-
 NOWHERE = "http://127.0.0.1:1/v1"
 """A closed port."""
 
@@ -106,6 +105,7 @@ def refusal(status: int, message: str = "no", headers: Mapping[str, str] | None 
 
 FAULTS: dict[str, Fault] = {
     "prose": lambda good: but(good, message=said("It is 8080."), logprobs=among({"It": 0.9, "The": 0.1})),
+    "brackets": lambda good: but(good, message=said("[" * 5000), logprobs=None),
     "truncated": lambda good: but(good, finish_reason="length"),
     "whitespace": lambda good: but(
         good, finish_reason="length", message=said("\n  " * 50), logprobs=among({"\n": 0.9, " ": 0.1})
@@ -119,7 +119,6 @@ FAULTS: dict[str, Fault] = {
     "no choices": lambda good: Reply({**good, "choices": []}),
     "another shape": lambda good: Reply({"model": good["model"], "text": "yes"}),
     "a list": lambda good: Reply([good]),
-    "a number": lambda _: Reply(7),
     "null": lambda _: Reply(None),
     "no JSON": lambda _: Reply(b'{"choices": [oops'),
     "no text": lambda _: Reply(b"\xff\xfe{}"),
@@ -285,7 +284,15 @@ def failure_of(ask: Callable[..., Sequence[Any]], *given: object) -> Failure:
         [outcome] = ask(*given)
     except LatticeMindError as fault:
         return type(fault) if fault.hint else LatticeMindError
-    assert isinstance(outcome, Outcome)
-    assert (outcome.value, bool(outcome.detail)) == (None, True)
-    assert outcome.kind not in (OutcomeKind.VALID, OutcomeKind.EMPTY)
+    assert isinstance(outcome, Outcome), outcome
+    assert (outcome.value, bool(outcome.detail)) == (None, True), outcome
+    assert outcome.kind not in (OutcomeKind.VALID, OutcomeKind.EMPTY), outcome
     return outcome.kind
+
+
+def told_by(model: EndpointModel) -> str:
+    """All that is said of the one request's failure."""
+    try:
+        return model.complete([text(adapter="port")])[0].detail
+    except LatticeMindError as error:
+        return f"{error} {error.hint} {error.__cause__!r}"

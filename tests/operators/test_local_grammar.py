@@ -95,14 +95,14 @@ def test_whatever_a_model_knows_its_answer_fits_the_schema_and_is_written_as_the
         value = json.loads(outcome.value)
         assert list(Draft202012Validator(schema).iter_errors(value)) == []
         if name != "null or text":  # in free text a model may write é as an escape
-            assert outcome.value == json.dumps(value, ensure_ascii=False)
+            assert outcome.value == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @settings(max_examples=60)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x7f"), max_size=20))
 def test_the_one_text_of_an_enum_is_written_raw(model: LocalModel, text: str) -> None:
     (outcome,) = model.complete([TextRequest(PROMPT, {"enum": [text]}, 200)])
-    assert outcome.value == json.dumps(text, ensure_ascii=False)
+    assert outcome.value == json.dumps(text, ensure_ascii=False, separators=(",", ":"))
 
 
 def refused_after(model: LocalModel, schema: JsonSchema, text: str) -> str | None:
@@ -157,7 +157,7 @@ def cases(request: pytest.FixtureRequest) -> GoldCases:
 def test_every_gold_answer_of_a_trajectory_may_be_written(
     model: LocalModel, cases: GoldCases, task: Callable[[GoldCases], Iterator[Answer]]
 ) -> None:
-    answers = {json.dumps(answer) for answer in task(cases)}
+    answers = {json.dumps(answer, separators=(",", ":")) for answer in task(cases)}
     assert len(answers) >= 3
     for schema, text in map(json.loads, answers):
         assert refused_after(model, schema, text) is None, text
@@ -215,23 +215,23 @@ def test_a_direct_value_is_written_raw_up_to_a_quote_or_backslash(
     note = memory_note(value)
     text = direct_completion(note, MEMORY, memory_claims(value))
     found = refused_after(model, direct_schema(note, MEMORY), text)
-    opening = '{"claims": [{"pair": "app.greeting", "value": "'
+    opening = '{"claims":[{"pair":"app.greeting","value":"'
     assert found == (None if accepted is None else opening + accepted)
 
 
 CLAIM = thing(["quote", "value"], quote={"enum": ["é – now 9"]}, value={"enum": ["9", None]})
-WRITTEN = '{"quote": "é – now 9", "value": null}'
+WRITTEN = '{"quote":"é – now 9","value":null}'
 
 
 @pytest.mark.parametrize(
     ("text", "accepted"),
     [
         (WRITTEN, None),
-        (WRITTEN.replace(": ", ":"), '{"quote":'),
-        (WRITTEN.replace(", ", ","), '{"quote": "é – now 9",'),
-        (WRITTEN.replace("é", "\\u00e9"), '{"quote": "'),
-        (WRITTEN.replace("null", '"8"'), '{"quote": "é – now 9", "value": "'),
-        ('{"value": null, "quote": "é – now 9"}', '{"'),
+        (WRITTEN.replace(":", ": "), '{"quote":'),
+        (WRITTEN.replace(",", ", "), '{"quote":"é – now 9",'),
+        (WRITTEN.replace("é", "\\u00e9"), '{"quote":"'),
+        (WRITTEN.replace("null", '"8"'), '{"quote":"é – now 9","value":"'),
+        ('{"value":null,"quote":"é – now 9"}', '{"'),
         ("{\n" + WRITTEN[1:], "{"),
         (WRITTEN + "\n", WRITTEN),
         (WRITTEN[:-1], WRITTEN[:-1]),

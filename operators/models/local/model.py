@@ -190,10 +190,12 @@ class LocalModel:
             yield start, len(costs)
 
     def _grammar(self, schema: JsonSchema | None) -> xgrammar.CompiledGrammar | None:
-        """Compact JSON as json.dumps writes it: what the training rows hold."""
+        """Compact JSON: what the training rows hold, and what vLLM makes of `disable_any_whitespace`."""
         if schema is None:
             return None
-        return self._compiler.compile_json_schema(json.dumps(schema), any_whitespace=False)
+        return self._compiler.compile_json_schema(
+            json.dumps(schema), any_whitespace=False, separators=(",", ":")
+        )
 
     def _checked(self, request: TextRequest, answer: Answer) -> Outcome[str]:
         if not answer.ended:
