@@ -29,7 +29,7 @@ from eval.demo_training import run_training_demo
 from eval.loo import run_loo, run_mined
 from eval.report import compare_runs, loo_table, mcnemar_table, mined_table, summarise
 from eval.repository import check_head, replay_mined, replay_repository
-from eval.runs import load_run, save_run
+from eval.runs import load_run, record_scores, save_run
 from eval.sources import ModelOptions, sources_for
 from eval.stats import McNemar
 from operators.artefacts import sha256_of
@@ -199,6 +199,9 @@ def eval_loo(
     ] = None,
     shots: Annotated[int, typer.Option(min=0, help="Solved examples before each request to a base.")] = 0,
     threshold: ThresholdOption = None,
+    url: Annotated[
+        str | None, typer.Option(help="A server that answers (`serve`, or another OpenAI-compatible one).")
+    ] = None,
     holdout: Annotated[str, typer.Option(help="`all`, or trajectories with commas between.")] = "all",
     runs: Annotated[Path, typer.Option(help="Where the folder with every scored row goes.")] = Path("runs"),
     as_json: JsonOption = False,
@@ -207,7 +210,7 @@ def eval_loo(
     choices = [parse_choice(text) for text in operators or ["rules"]]
     read = _read(trajectories, repo)
     found = [t for t in read if holdout == "all" or t.name in holdout.split(",")]
-    options = ModelOptions(adapters, base, adapters_of, shots, threshold)
+    options = ModelOptions(adapters, base, adapters_of, shots, threshold, url=url)
     if mined is None:
         inputs = _hashes(trajectories)
     else:
@@ -220,6 +223,8 @@ def eval_loo(
                 names = [trajectory.name for trajectory in found]
                 sources = sources_for(read, choice, options, holdouts=names, progress=progress)
                 rows = run_loo(found, choice, sources=sources.get, progress=progress)
+                if adapters is not None and adapters_of is None:
+                    record_scores(adapters, rows, choice, sources)
             else:
                 names = [repository.name for repository in mined_repositories(mined)]
                 sources = sources_for((), choice, options, holdouts=names, progress=progress)

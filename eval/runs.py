@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from eval.loo import Row
+from eval.metrics import mean
+from eval.sources import STEP_OPERATORS
 from operators.artefacts import environment, new_folder, write_json
+from operators.assembly import ModelSource, OperatorChoice
 from operators.claims import content_hash
 from operators.errors import InputError
+
+SCORES = "scores.json"
+"""Beside a run's adapters; `serve` shows it."""
 
 _ROW = TypeAdapter(Row)
 
@@ -28,6 +34,30 @@ def save_run(rows: Sequence[Row], parent: Path, *, operators: str, inputs: dict[
             facts = {"operators": operators, "inputs": inputs, "environment": environment()}
             write_json(draft / "run.json", facts)
     return target
+
+
+def record_scores(
+    run: Path, rows: Sequence[Row], choice: OperatorChoice, sources: Mapping[str, ModelSource]
+) -> None:
+    """Write what each adapter scored on the holdout it has not seen to the run's scores.json, for `serve`."""
+    path = run / SCORES
+    scores = json.loads(path.read_bytes()) if path.is_file() else {}
+    for step, operator in STEP_OPERATORS.items():
+        for holdout, source in sources.items():
+            name = source.adapters.get(operator)
+            found = [row.score for row in rows if (row.holdout, row.step) == (holdout, step)]
+            if name is not None and found:
+                facts = {
+                    "operator": choice.model_dump()[step],
+                    "score": round(mean(found), 4),
+                    "n": len(found),
+                }
+                if step == "extract":
+                    facts["threshold"] = source.threshold
+                scores[name] = facts | {"holdout": holdout}
+    draft = path.with_suffix(".part")
+    write_json(draft, scores)
+    draft.replace(path)
 
 
 def load_run(folder: Path) -> tuple[str, list[Row]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from operators.claims import content_hash
 from operators.errors import ConfigError
 from operators.learned.extract import TwoStageExtract
 from operators.models.bases import FoundBase, find_base
+from operators.models.endpoint import TOKEN_VARIABLE, EndpointModel
 from operators.models.few_shot import FewShot
 from operators.models.memo import Memo
 from operators.models.text import TextModel
@@ -27,13 +29,18 @@ GRID = tuple(step / 20 for step in range(1, 20))
 """Thresholds tried in calibration."""
 
 
+Cards = dict[str, dict[str, tuple[Path, AdapterCard]]]
+"""For each holdout, the adapter (folder and card) of every operator that asks a model."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """Which model answers. `adapters` is a folder that `train` wrote; `base` an alias, hub id or folder.
 
     `adapters_of` takes the adapters that left out this name (`none`: the shared ones) for every holdout: that
     they have not seen it is then the caller's to know. `shots` puts so many solved examples of the other
-    trajectories before each request. `threshold` None: each holdout's is calibrated on the others.
+    trajectories before each request. `threshold` None: each holdout's is calibrated on the others. `url` asks
+    a server instead of loading anything: it serves `adapters` under their own names, or `base` under this one.
     """
 
     adapters: Path | None = None
@@ -42,6 +49,7 @@ class ModelOptions:
     shots: int = 0
     threshold: float | None = None
     batch_size: int = 32
+    url: str | None = None
 
 
 def sources_for(
@@ -63,8 +71,22 @@ def sources_for(
         raise ConfigError(f"{choice} asks a model", hint="give --adapters RUN or --base NAME")
     if options.adapters is not None and options.shots:
         raise ConfigError("--shots is for a base without adapters", hint="leave one of them out")
-    progress("loading the model")
     cards = _cards(choice, options, holdouts)
+    model = Memo(_served(options, cards) if options.url else _loaded(options, cards, progress))
+    sources = {}
+    for holdout in holdouts:
+        others = [t for t in trajectories if t.name != holdout]
+        asked: TextModel = _with_shots(model, choice, others, options.shots) if options.shots else model
+        names = {operator: card.name for operator, (_, card) in cards[holdout].items()}
+        sources[holdout] = ModelSource(asked, names, options.threshold or DEFAULT_THRESHOLD)
+    if options.threshold is None and choice.extract == "two-stage":
+        return calibrated(sources, trajectories, progress=progress)
+    return sources
+
+
+def _loaded(options: ModelOptions, cards: Cards, progress: Callable[[str], None]) -> TextModel:
+    """The base with all these adapters in this process. Raises: ConfigError, PreflightError."""
+    progress("loading the model")
     trained_on = next((card.base for found in cards.values() for _, card in found.values()), None)
     if options.base is not None or trained_on is None:
         base = find_base(options.base or "")
@@ -75,16 +97,23 @@ def sources_for(
             verify_adapter(folder, base.card)
     loaded = {card.name: folder for found in cards.values() for folder, card in found.values()}
     identity = f"{base.card.id}@{base.card.revision}"
-    model = Memo(local_model(base.path, identity=identity, adapters=loaded, batch_size=options.batch_size))
-    sources = {}
-    for holdout in holdouts:
-        others = [t for t in trajectories if t.name != holdout]
-        asked: TextModel = _with_shots(model, choice, others, options.shots) if options.shots else model
-        names = {operator: card.name for operator, (_, card) in cards[holdout].items()}
-        sources[holdout] = ModelSource(asked, names, options.threshold or DEFAULT_THRESHOLD)
-    if options.threshold is None and choice.extract == "two-stage":
-        return calibrated(sources, trajectories, progress=progress)
-    return sources
+    return local_model(base.path, identity=identity, adapters=loaded, batch_size=options.batch_size)
+
+
+def _served(options: ModelOptions, cards: Cards) -> TextModel:
+    """A server that has all these adapters. Raises: ConfigError, PreflightError, EndpointError."""
+    assert options.url is not None
+    adapters = [(folder, card) for found in cards.values() for folder, card in found.values()]
+    for folder, _ in adapters:
+        verify_adapter(folder)
+    base = options.base or next((card.base.id for _, card in adapters), "")
+    model = EndpointModel(options.url, base=base, token=os.environ.get(TOKEN_VARIABLE))
+    listed = {str(entry["id"]) for entry in model.models()}
+    missing = sorted({base, *(card.name for _, card in adapters)} - listed)
+    if missing:
+        hint = f"it serves {', '.join(sorted(listed)) or 'nothing'}"
+        raise ConfigError(f"{options.url} does not serve {missing[0]}", hint=hint)
+    return model
 
 
 def _trained_base(card: BaseCard) -> FoundBase:
@@ -152,9 +181,7 @@ def pair_scores(cases: Sequence[ExtractCase], source: ModelSource) -> list[tuple
     return found
 
 
-def _cards(
-    choice: OperatorChoice, options: ModelOptions, holdouts: Sequence[str]
-) -> dict[str, dict[str, tuple[Path, AdapterCard]]]:
+def _cards(choice: OperatorChoice, options: ModelOptions, holdouts: Sequence[str]) -> Cards:
     """For each holdout, the adapter of every operator that the choice asks a model for."""
     if options.adapters is None:
         return {holdout: {} for holdout in holdouts}

@@ -52,7 +52,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     base: BaseOption = None,
     holdout: HoldoutOption = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="Of two-stage extraction.")] = 0.5,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Of two-stage; default: what `eval loo` found, or 0.5.")
+    ] = None,
     token_file: TokenOption = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a request may take.")] = 120.0,
     max_body_mb: Annotated[float, typer.Option(min=0.001, help="Megabytes a body may have.")] = 4.0,
@@ -138,7 +140,7 @@ def parity(
             adapters={adapter.name: adapter.folder for adapter in registry.adapters},
         )
         with (
-            EndpointModel(f"{url}/v1", base=registry.base.id, token=token) as served,
+            EndpointModel(url, base=registry.base.id, token=token) as served,
             measuring.root_client(url, token) as client,
         ):
             result = measuring.measure_parity(

@@ -17,14 +17,13 @@ from fastapi import FastAPI
 from operators.assembly import local_model
 from operators.errors import ConfigError, EndpointError
 from operators.models.bases import FoundBase
-from operators.models.endpoint import EndpointModel
+from operators.models.endpoint import TOKEN_VARIABLE, EndpointModel
 from serving.checks import check_answers, check_models, check_tokens
 from serving.local_engine import LocalEngine
 from serving.registry import Registry
 from serving.vllm_command import VllmCommand
 from serving.vllm_engine import VllmEngine
 
-TOKEN_VARIABLE = "LATTICEMIND_TOKEN"
 Progress = Callable[[str], None]
 
 

@@ -24,6 +24,7 @@ from serving.wire import (
 )
 
 K = TypeVar("K")
+DEFAULT_THRESHOLD = 0.5
 OPERATORS = ("extract-state", "compare-claims", "update-memory")
 
 
@@ -46,11 +47,14 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Operators of a registry's adapters on an engine. `threshold` is that of two-stage extraction."""
+    """Operators of a registry's adapters on an engine.
+
+    `threshold` is that of two-stage extraction; None: what `eval loo` found for each adapter, else 0.5.
+    """
 
     engine: Engine
     registry: Registry
-    threshold: float = 0.5
+    threshold: float | None = None
 
     def extract(self, bodies: Sequence[ExtractBody]) -> list[ExtractAnswer]:
         """One answer a body, in order. Raises: ConfigError for an adapter that cannot answer."""
@@ -95,31 +99,30 @@ class Service:
 
     def _extractor(self, adapter: ServedAdapter) -> ExtractOperator:
         kind = "two-stage" if "fill" in adapter.card.tasks else "direct"
-        source = ModelSource(self.engine.model, {"extract-state": adapter.name}, self.threshold)
+        source = ModelSource(self.engine.model, {"extract-state": adapter.name}, self._threshold(adapter))
         return LEARNED_EXTRACTORS[kind](source)
+
+    def _threshold(self, adapter: ServedAdapter) -> float:
+        measured = adapter.scores.get("threshold", DEFAULT_THRESHOLD)
+        return self.threshold if self.threshold is not None else float(str(measured))
 
     def operators(self) -> list[OperatorInfo]:
         """Every operator with its adapters."""
         found = []
         for operator in OPERATORS:
             able = [adapter for adapter in self.registry.adapters if adapter.answers(operator)]
-            two_stage = operator == "extract-state" and any("fill" in a.card.tasks for a in able)
-            found.append(
-                OperatorInfo(
-                    operator=operator, default=self.registry.default_name(operator),
-                    threshold=self.threshold if two_stage else None, adapters=tuple(map(_info, able)),
-                )
-            )  # fmt: skip
+            name = self.registry.default_name(operator)
+            found.append(OperatorInfo(operator=operator, default=name, adapters=tuple(map(self._info, able))))
         return found
 
-
-def _info(adapter: ServedAdapter) -> AdapterInfo:
-    card = adapter.card
-    return AdapterInfo(
-        name=card.name, operator=card.operator, tasks=card.tasks, base=card.base.id,
-        revision=card.base.revision, prompt_version=card.prompt_version, holdout=card.holdout,
-        stage=card.stage, scores=adapter.scores,
-    )  # fmt: skip
+    def _info(self, adapter: ServedAdapter) -> AdapterInfo:
+        card = adapter.card
+        return AdapterInfo(
+            name=card.name, operator=card.operator, tasks=card.tasks, base=card.base.id,
+            revision=card.base.revision, prompt_version=card.prompt_version, holdout=card.holdout,
+            stage=card.stage, threshold=self._threshold(adapter) if "fill" in card.tasks else None,
+            scores=adapter.scores,
+        )  # fmt: skip
 
 
 def _groups(keys: Sequence[K]) -> list[tuple[K, list[int]]]:

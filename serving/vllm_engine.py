@@ -48,7 +48,7 @@ class VllmEngine:
         self.command, self.url, self.log = command, url, log
         self._check, self._token, self._start_timeout_s = check, token, start_timeout_s
         self.model = EndpointModel(
-            f"{url}/v1", base=command.base_name, token=token, timeout_s=timeout_s, concurrency=concurrency
+            url, base=command.base_name, token=token, timeout_s=timeout_s, concurrency=concurrency
         )
         self._child: subprocess.Popen[bytes] | None = None
         self._health = Health(status="starting")

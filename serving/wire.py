@@ -119,7 +119,7 @@ class Answers(BaseModel, Generic[ItemT]):
 
 
 class AdapterInfo(FrozenModel):
-    """One adapter as it is served; `scores` is what `eval loo` wrote beside it."""
+    """One adapter as it is served; `scores` is what `eval loo` wrote beside it, `threshold` of two-stage."""
 
     name: str
     operator: str
@@ -129,6 +129,7 @@ class AdapterInfo(FrozenModel):
     prompt_version: str
     holdout: str
     stage: str
+    threshold: float | None
     scores: dict[str, object]
 
 
@@ -137,7 +138,6 @@ class OperatorInfo(FrozenModel):
 
     operator: str
     default: str | None
-    threshold: float | None = None
     adapters: tuple[AdapterInfo, ...]
 
 

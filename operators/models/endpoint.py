@@ -21,6 +21,9 @@ from operators.prompts import Message
 R = TypeVar("R", TextRequest, ChoiceRequest)
 T = TypeVar("T")
 
+TOKEN_VARIABLE = "LATTICEMIND_TOKEN"
+"""Environment variable with the bearer token, of clients and of `serve`."""
+
 TOP_LOGPROBS = 20
 """What vLLM and OpenAI give at most: a choice that is not among them counts as impossible."""
 
@@ -33,9 +36,10 @@ EXACT_SAMPLING: dict[str, Any] = {
 class EndpointModel:
     """Asks a server, so many requests at a time, and trusts none of its answers unchecked.
 
-    `base` is the name under which the server has the base. `timeout_s` bounds a request with all its
-    retries; what is retried (no connection, 408, 409, 429, 5xx) and how long it waits is the openai client's
-    affair. Usable from several threads; `close` ends its connections.
+    `url` is the server's root, or its OpenAI route (with /v1). `base` is the name under which the server has
+    the base. `timeout_s` bounds a request with all its retries; what is retried (no connection, 408, 409, 429,
+    5xx) and how long it waits is the openai client's affair. Usable from several threads; `close` ends its
+    connections.
     """
 
     def __init__(
@@ -49,10 +53,10 @@ class EndpointModel:
         concurrency: int = 32,
         retries: int = 2,
     ) -> None:
-        self.url, self.base, self.identity = url, base, identity or base
+        self.url, self.base, self.identity = openai_url(url), base, identity or base
         self.timeout_s = timeout_s
         self._client = openai.AsyncOpenAI(
-            base_url=url, api_key=token or "none", timeout=timeout_s, max_retries=retries
+            base_url=self.url, api_key=token or "none", timeout=timeout_s, max_retries=retries
         )
         self._turns = asyncio.Semaphore(concurrency)
         self._loop = asyncio.new_event_loop()
@@ -196,6 +200,12 @@ class EndpointModel:
                 f"the server refuses the request: {_line(fault)}", hint="shorten the note or its schema"
             ) from fault
         return _unavailable(f"status {fault.status_code}: {_line(fault)}")
+
+
+def openai_url(url: str) -> str:
+    """The OpenAI route of a server given by its root or by that route."""
+    plain = url.rstrip("/")
+    return plain if plain.endswith("/v1") else f"{plain}/v1"
 
 
 def _under(request: TextRequest) -> dict[str, Any]:
