@@ -40,7 +40,7 @@ class ModelOptions:
     `adapters_of` takes the adapters that left out this name (`none`: the shared ones) for every holdout: that
     they have not seen it is then the caller's to know. `shots` puts so many solved examples of the other
     trajectories before each request. `threshold` None: each holdout's is calibrated on the others. `url` asks
-    a server instead of loading anything: it serves `adapters` under their own names, or `base` under this one.
+    a server instead of loading anything: it has `adapters` under their own names, or `base` under this one.
     """
 
     adapters: Path | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,7 @@ from operators.adapters import list_adapters
 from operators.config import load_config
 from operators.errors import ConfigError
 from operators.models.bases import find_base
+from operators.models.endpoint import TOKEN_VARIABLE
 from training.commands import needs
 from training.config import TrainConfig
 
@@ -101,3 +104,40 @@ def bench_local(
         f"answered), direct {done.direct_s:.2f} ({done.direct_answered} answered), "
         f"ratio {done.two_stage_cost:.2f}", highlight=False,
     )  # fmt: skip
+
+
+@bench_app.command("serve")
+def bench_serve(
+    url: Annotated[str | None, typer.Option(help="A running `serve`; default: a scripted model's.")] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Under load.")] = 2_000,
+    clients: Annotated[int, typer.Option(min=1, help="At once.")] = 64,
+    distinct: Annotated[int, typer.Option(min=1, help="Different requests, each asked alone first.")] = 120,
+    holdout: Annotated[str, typer.Option(help="Whose notes and claims.")] = "browser-surface",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Latency under load, answers that went astray, and the HTTP layer's own cost a request."""
+    bench = needs("eval.bench.serve", "service")
+    (trajectory,) = (t for t in load_trajectories(CONFIGS / "trajectories") if t.name == holdout)
+    calls, token = bench.serve_calls(trajectory, distinct), os.environ.get(TOKEN_VARIABLE)
+    asked = partial(
+        bench.run_serve_bench, calls=calls, requests=requests, clients=clients, progress=_progress
+    )
+    if url is not None:
+        done = asked(url, token=token)
+    else:
+        with bench.scripted_server() as own:
+            done = asked(own, direct=bench.direct_calls())
+    if as_json:
+        typer.echo(json.dumps(asdict(done), indent=2))
+        return
+    if done.overhead is not None:
+        out.print(
+            f"alone: {done.alone:.2f} ms over HTTP, {done.direct:.2f} ms directly; the layer costs "
+            f"{done.overhead:.2f} ms in the median", highlight=False,
+        )  # fmt: skip
+    out.print(
+        f"{done.clients} clients, {done.requests:,} requests ({done.distinct} different): "
+        f"p50 {done.p50:.0f} ms, p95 {done.p95:.0f} ms, {done.per_second:.0f} a second; "
+        f"{done.lost} lost, {done.wrong} wrong",
+        highlight=False,
+    )

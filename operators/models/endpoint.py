@@ -37,9 +37,9 @@ class EndpointModel:
     """Asks a server, so many requests at a time, and trusts none of its answers unchecked.
 
     `url` is the server's root, or its OpenAI route (with /v1). `base` is the name under which the server has
-    the base. `timeout_s` bounds a request with all its retries; what is retried (no connection, 408, 409, 429,
-    5xx) and how long it waits is the openai client's affair. Usable from several threads; `close` ends its
-    connections.
+    the base. `timeout_s` bounds a request with all its retries; what is retried (no connection, 408, 409,
+    429, 5xx) and how long it waits is the openai client's affair. Usable from several threads; `close` ends
+    its connections.
     """
 
     def __init__(
