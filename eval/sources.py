@@ -108,7 +108,7 @@ def _served(options: ModelOptions, cards: Cards) -> TextModel:
         verify_adapter(folder)
     base = options.base or next((card.base.id for _, card in adapters), "")
     model = EndpointModel(options.url, base=base, token=os.environ.get(TOKEN_VARIABLE))
-    listed = {str(entry["id"]) for entry in model.models()}
+    listed = {entry.id for entry in model.models()}
     missing = sorted({base, *(card.name for _, card in adapters)} - listed)
     if missing:
         hint = f"it serves {', '.join(sorted(listed)) or 'nothing'}"

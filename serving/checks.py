@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from operators.adapters import BaseCard
 from operators.canaries import Canary
 from operators.claims import content_hash
 from operators.errors import EndpointError
 from operators.learned.answers import RELATION_SCHEMA
+from operators.models.replies import ServedModel
 from operators.models.text import TextModel, TextRequest
 from operators.outcome import Outcome, OutcomeKind
 from operators.prompts import Message
@@ -76,16 +76,16 @@ def refuse_wrong_answers(adapter: ServedAdapter, pairs: Sequence[tuple[Outcome[s
         )
 
 
-def check_models(entries: Sequence[dict[str, Any]], registry: Registry) -> None:
+def check_models(entries: Sequence[ServedModel], registry: Registry) -> None:
     """The server lists every adapter, on the one base (T33, T43). Raises: EndpointError."""
-    listed = {str(entry["id"]): entry for entry in entries}
+    listed = {entry.id: entry for entry in entries}
     for adapter in registry.adapters:
         entry = listed.get(adapter.name)
         if entry is None:
             raise EndpointError(f"the server does not list {adapter.name}", hint="see its log")
-        if entry.get("parent") not in (None, registry.base.id):
+        if entry.parent not in (None, registry.base.id):
             raise EndpointError(
-                f"{adapter.name} runs on {entry['parent']}, it was trained on {registry.base.id} (T33)",
+                f"{adapter.name} runs on {entry.parent}, it was trained on {registry.base.id} (T33)",
                 hint="serve the base it was trained on",
             )
 

@@ -103,7 +103,7 @@ def read_claims(text: str) -> list[dict[str, object]] | None:
     """The entries of `{"claims": [...]}`; None for anything else."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     entries = data.get("claims") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):

@@ -142,6 +142,6 @@ def _read(text: str) -> dict[str, object]:
     """The answer's object; an empty one for anything else, which no check then accepts."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}

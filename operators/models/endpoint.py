@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import Thread
 from types import TracebackType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import openai
-from openai.types.chat import ChatCompletion
-from openai.types.chat.chat_completion import Choice
 
 from operators.errors import ConfigError, EndpointError, InputError
+from operators.models.replies import ChatReply, Choice, ModelList, ServedModel, probabilities
 from operators.models.text import ChoiceRequest, TextRequest, checked
 from operators.outcome import Outcome, OutcomeKind, valid
 from operators.prompts import Message
@@ -53,10 +52,14 @@ class EndpointModel:
         concurrency: int = 32,
         retries: int = 2,
     ) -> None:
+        """Raises: ConfigError for an address or a token that no request can have, or no time or turns."""
+        if timeout_s <= 0 or concurrency < 1 or retries < 0:
+            raise ConfigError("a request needs time and a turn", hint="timeout and concurrency over 0")
         self.url, self.base, self.identity = openai_url(url), base, identity or base
         self.timeout_s = timeout_s
+        self._token = checked_token(token)
         self._client = openai.AsyncOpenAI(
-            base_url=self.url, api_key=token or "none", timeout=timeout_s, max_retries=retries
+            base_url=self.url, api_key=self._token or "none", timeout=timeout_s, max_retries=retries
         )
         self._turns = asyncio.Semaphore(concurrency)
         self._loop = asyncio.new_event_loop()
@@ -72,7 +75,9 @@ class EndpointModel:
         self.close()
 
     def close(self) -> None:
-        """End the connections; no request may be under way."""
+        """End the connections; no request may be under way. Closing again does nothing."""
+        if self._loop.is_closed():
+            return
         self._run(self._client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -89,28 +94,33 @@ class EndpointModel:
     def choose(self, requests: Sequence[ChoiceRequest]) -> list[Outcome[tuple[float, ...]]]:
         """For each request, in order, the probability of each of its choices among them.
 
-        Read off the first token of the answer: of two choices that open with one token none can be told, and
-        that is malformed. Raises: as `complete`.
+        Read off the first token of the answer; malformed where it does not tell the choices apart. Raises: as
+        `complete`.
         """
         return self._run(self._all(requests, self._choose))
 
-    def models(self) -> list[dict[str, Any]]:
-        """What the server says it serves: entries with `id`, and from vLLM `root` and `parent`.
+    def models(self) -> tuple[ServedModel, ...]:
+        """What the server says it serves.
 
         Raises: EndpointError when it does not answer, ConfigError for a refused token.
         """
         try:
-            entries = self._run(self._models())
-        except openai.AuthenticationError as fault:
-            raise _refused_token(self.url) from fault
-        except openai.OpenAIError as fault:
-            raise EndpointError(f"{self.url} does not answer ({_line(fault)})", hint="is it up?") from fault
-        return entries
+            return self._run(self._models())
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as fault:
+            raise self._refused_token() from fault
+        except (openai.OpenAIError, TimeoutError, ValueError) as fault:
+            what = f"{self.url} lists no models ({self._line(fault)})"
+            raise EndpointError(what, hint="is a server up there?") from fault
 
-    async def _models(self) -> list[dict[str, Any]]:
-        return [entry.model_dump() async for entry in self._client.models.list()]
+    async def _models(self) -> tuple[ServedModel, ...]:
+        async with asyncio.timeout(self.timeout_s):
+            raw = await self._client.models.with_raw_response.list()
+        return ModelList.model_validate_json(raw.content).data
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this model is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _all(
@@ -152,7 +162,7 @@ class EndpointModel:
         )
         if answer.value is None:
             return Outcome(answer.kind, None, answer.detail)
-        return _probabilities(request.choices, answer.value)
+        return probabilities(request.choices, answer.value)
 
     async def _ask(
         self,
@@ -168,44 +178,70 @@ class EndpointModel:
         body = {"repetition_penalty": 1.0, **extra}
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer: object = await self._client.chat.completions.create(
+                raw = await self._client.chat.completions.with_raw_response.create(
                     model=wanted, messages=list(messages),  # type: ignore[arg-type]
                     max_tokens=max_tokens, extra_body=body, **EXACT_SAMPLING, **also,
                 )  # fmt: skip
+            reply = ChatReply.model_validate_json(raw.content)
         except TimeoutError:
             return _unavailable(f"no answer within {self.timeout_s:g} s")
         except openai.APIStatusError as fault:
             return self._failed(fault, wanted)
-        except (openai.OpenAIError, ValueError) as fault:  # no connection, half a body, no JSON
-            return _unavailable(_line(fault))
-        if not isinstance(answer, ChatCompletion) or not answer.choices:
+        except openai.OpenAIError as fault:  # no connection, half a body
+            return _unavailable(self._line(fault))
+        except ValueError:
             return _unavailable("the reply is no chat completion")
-        if answer.model != wanted:
+        if reply.model != wanted:
             raise EndpointError(
-                f"{self.url}: {wanted} was asked for and {answer.model} answered (T43)",
+                f"{self.url}: {wanted} was asked for and {self._hidden(reply.model)[:100]} answered (T43)",
                 hint="see /v1/models: serve each adapter under its own name, the base under one",
             )
-        return valid(answer.choices[0])
+        return valid(reply.choices[0])
 
     def _failed(self, fault: openai.APIStatusError, wanted: str) -> Outcome[Choice]:
-        """Unavailable for what may pass; Raises: for what stays wrong however often it is asked."""
+        """Unavailable for what may pass. Raises: for what stays wrong however often it is asked."""
+        said = self._line(fault)
         if fault.status_code in (401, 403):
-            raise _refused_token(self.url) from fault
+            raise self._refused_token() from None
         if fault.status_code == 404:
-            raise ConfigError(
-                f"{self.url} has no model {wanted!r} ({_line(fault)})", hint="see its /v1/models"
-            ) from fault
+            hint = "see its /v1/models"
+            raise ConfigError(f"{self.url} has no model {wanted!r} ({said})", hint=hint) from None
         if fault.status_code in (400, 413, 422):
-            raise InputError(
-                f"the server refuses the request: {_line(fault)}", hint="shorten the note or its schema"
-            ) from fault
-        return _unavailable(f"status {fault.status_code}: {_line(fault)}")
+            hint = "shorten the note or its schema"
+            raise InputError(f"the server refuses the request: {said}", hint=hint) from None
+        return _unavailable(f"status {fault.status_code}: {said}")
+
+    def _refused_token(self) -> ConfigError:
+        return ConfigError(f"{self.url} refuses the token", hint=f"set ${TOKEN_VARIABLE} to the server's")
+
+    def _line(self, fault: Exception) -> str:
+        """What went wrong in one short line, without the token."""
+        return self._hidden(" ".join(str(fault).split()) or type(fault).__name__)[:200]
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._token, "***") if self._token else text
 
 
 def openai_url(url: str) -> str:
-    """The OpenAI route of a server given by its root or by that route."""
+    """The OpenAI route of a server given by its root or by that route. Raises: ConfigError."""
     plain = url.rstrip("/")
+    try:
+        parts = urlsplit(plain)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number up to 65535
+        usable = False
+    if not usable:
+        raise ConfigError(f"{url!r} is no server's address", hint="write for example http://127.0.0.1:8000")
     return plain if plain.endswith("/v1") else f"{plain}/v1"
+
+
+def checked_token(token: str | None) -> str | None:
+    """The token as a header can carry it. Raises: ConfigError for one that it cannot."""
+    if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
+        raise ConfigError(
+            "the token is no word of printable ASCII", hint="it may have a line break at its end"
+        )
+    return token
 
 
 def _under(request: TextRequest) -> dict[str, Any]:
@@ -216,37 +252,5 @@ def _under(request: TextRequest) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
-def _probabilities(choices: Sequence[str], answer: Choice) -> Outcome[tuple[float, ...]]:
-    """The weight of each choice's first token, scaled to sum to 1."""
-    tokens = answer.logprobs.content if answer.logprobs else None
-    if not tokens:
-        return Outcome(OutcomeKind.MALFORMED, None, "the server gave no log-probabilities")
-    likely = {candidate.token: math.exp(candidate.logprob) for candidate in tokens[0].top_logprobs}
-    weights = [_weight(choice, choices, likely) for choice in choices]
-    if not sum(weights) > 0:
-        return Outcome(OutcomeKind.MALFORMED, None, f"no likely token tells {', '.join(choices)} apart")
-    return valid(tuple(weight / sum(weights) for weight in weights))
-
-
-def _weight(choice: str, choices: Sequence[str], likely: Mapping[str, float]) -> float:
-    """The choice as one token; failing that, what its first letters weigh, if no other choice opens so.
-
-    Under a grammar a server gives weight to such beginnings too ("y", "ye"); a tokenizer never writes them.
-    """
-    if choice in likely:
-        return likely[choice]
-    beginnings = (token for token in likely if token and choice.startswith(token))
-    return sum(likely[t] for t in beginnings if sum(other.startswith(t) for other in choices) == 1)
-
-
-def _refused_token(url: str) -> ConfigError:
-    return ConfigError(f"{url} refuses the token", hint="set LATTICEMIND_TOKEN to the server's")
-
-
 def _unavailable(detail: str) -> Outcome[Choice]:
     return Outcome(OutcomeKind.UNAVAILABLE, None, detail)
-
-
-def _line(fault: Exception) -> str:
-    """What went wrong in one short line."""
-    return (" ".join(str(fault).split()) or type(fault).__name__)[:200]

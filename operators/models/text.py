@@ -60,7 +60,7 @@ def checked(request: TextRequest, text: str) -> Outcome[str]:
         return valid(text)
     try:
         fault = next(Draft202012Validator(request.schema).iter_errors(json.loads(text)), None)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Outcome(OutcomeKind.MALFORMED, None, f"no JSON: {text[:80]!r}")
     if fault is not None:
         return Outcome(OutcomeKind.MALFORMED, None, f"off schema: {fault.message[:160]}")
