@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
@@ -69,11 +70,12 @@ class BatchingModel:
         waiting = [_Waiting(request, Future()) for request in requests]
         for entry in waiting:
             self._queue.put(entry)
-        return [self._result(entry.answer) for entry in waiting]
+        until = time.monotonic() + self.timeout_s
+        return [self._result(entry.answer, until) for entry in waiting]
 
-    def _result(self, answer: Future[Outcome[Any]]) -> Outcome[Any]:
+    def _result(self, answer: Future[Outcome[Any]], until: float) -> Outcome[Any]:
         try:
-            return answer.result(self.timeout_s)
+            return answer.result(max(0.0, until - time.monotonic()))
         except Late:
             answer.cancel()
             return Outcome(OutcomeKind.UNAVAILABLE, None, f"no answer within {self.timeout_s:g} s")

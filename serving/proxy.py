@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.background import BackgroundTask
 
 PASSED = ("/v1/models", "/v1/chat/completions", "/v1/completions", "/tokenize")
-_OWN = frozenset(("host", "content-length", "connection", "transfer-encoding", "accept-encoding"))
+_OWN = frozenset(("host", "content-length", "connection", "transfer-encoding"))
 
 
 def proxy_route(url: str, *, timeout_s: float, token: str | None) -> APIRouter:
@@ -19,14 +19,21 @@ def proxy_route(url: str, *, timeout_s: float, token: str | None) -> APIRouter:
     Whoever gets here has shown the token already; the engine, which has the same, is shown it again.
     """
     router = APIRouter(tags=["openai"])
-    client = httpx2.AsyncClient(base_url=url, timeout=timeout_s)
+    client = httpx2.AsyncClient(
+        base_url=url, timeout=timeout_s, trust_env=False
+    )  # the engine is on this machine
 
     async def forward(request: Request) -> Response:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
+        headers.setdefault("accept-encoding", "identity")  # what comes is passed on as it is
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         asked = client.build_request(
-            request.method, request.url.path, headers=headers, content=await request.body()
+            request.method,
+            request.url.path,
+            params=request.query_params,
+            headers=headers,
+            content=await request.body(),
         )
         try:
             answer = await client.send(asked, stream=True)
@@ -46,5 +53,5 @@ def proxy_route(url: str, *, timeout_s: float, token: str | None) -> APIRouter:
 
 async def _bytes(answer: httpx2.Response) -> AsyncIterator[bytes]:
     """What the engine sends; an engine that goes away midway ends the stream there."""
-    async for part in answer.aiter_bytes():
+    async for part in answer.aiter_raw():
         yield part

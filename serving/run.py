@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from fastapi import FastAPI
 from operators.assembly import local_model
 from operators.errors import ConfigError, EndpointError
 from operators.models.bases import FoundBase
-from operators.models.endpoint import TOKEN_VARIABLE, EndpointModel, checked_token
+from operators.models.endpoint import TOKEN_VARIABLE, EndpointModel, checked_token, is_loopback
 from serving.checks import check_answers, check_models, check_tokens
 from serving.local_engine import LocalEngine
 from serving.registry import Registry
@@ -47,15 +46,6 @@ def refuse_open_door(host: str, token: str | None) -> None:
             f"{host} can be reached from other machines, and there is no token",
             hint=f"set ${TOKEN_VARIABLE}, give --token-file, or listen on 127.0.0.1",
         )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -130,7 +120,9 @@ def check_prompts(url: str, registry: Registry, *, token: str | None) -> None:
         for canary in adapter.card.canaries[:1]:
             asked = {"model": adapter.name, "messages": list(canary.messages), "add_generation_prompt": True}
             try:
-                reply = httpx2.post(f"{url}/tokenize", json=asked, headers=headers, timeout=60.0)
+                reply = httpx2.post(
+                    f"{url}/tokenize", json=asked, headers=headers, timeout=60.0, trust_env=False
+                )
                 reply.raise_for_status()
                 tokens = reply.json()["tokens"]
             except (httpx2.HTTPError, ValueError, KeyError) as fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,10 +32,10 @@ class VllmCommand:
 
     def line(self) -> str:
         """As a shell takes it, one option a line."""
-        settings = [f"{name}={value}" for name, value in self.environment.items()]
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
         parts: list[str] = []
         for word in self.argv:
-            quoted = word if _plain(word) else "'" + word.replace("'", "'\\''") + "'"
+            quoted = shlex.quote(word)
             parts.append(f" \\\n  {quoted}" if word.startswith("--") else f" {quoted}")
         return " ".join(settings) + "".join(parts)
 
@@ -103,7 +104,3 @@ def _rank(folder: Path) -> int:
     rank = json.loads((folder / PEFT_CONFIG).read_bytes())["r"]
     assert isinstance(rank, int)  # verified when the registry was read
     return rank
-
-
-def _plain(word: str) -> bool:
-    return all(letter.isalnum() or letter in "-_./:=+," for letter in word)

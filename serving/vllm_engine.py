@@ -14,7 +14,7 @@ from threading import Event, Thread
 
 import httpx2
 
-from operators.errors import EndpointError
+from operators.errors import EndpointError, LatticeMindError
 from operators.models.endpoint import EndpointModel
 from serving.vllm_command import VllmCommand
 from serving.wire import Health
@@ -89,7 +89,7 @@ class VllmEngine:
         watched = [sys.executable, "-m", "serving.child", str(os.getpid()), *self.command.argv]
         with self.log.open("ab") as log:
             try:
-                self._child = subprocess.Popen(
+                child = self._child = subprocess.Popen(
                     watched, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                     start_new_session=True, cwd=Path(__file__).parent.parent,
                 )  # fmt: skip
@@ -99,9 +99,9 @@ class VllmEngine:
         while not self._answers():
             waited = time.monotonic() - began
             progress(f"vLLM is starting, {waited:.0f} s; its log: {self.log}")
-            if self._child.poll() is not None:
+            if child.poll() is not None:
                 raise EndpointError(
-                    f"vLLM ended with status {self._child.returncode}:\n{self._tail()}",
+                    f"vLLM ended with status {child.returncode}:\n{self._tail()}",
                     hint=f"its log: {self.log}",
                 )
             if waited > self._start_timeout_s:
@@ -119,8 +119,10 @@ class VllmEngine:
         """Until `close`: look at the server, and start it again when it is gone."""
         pause = POLL_S
         while not self._stopping.wait(POLL_S):
-            assert self._child is not None
-            code = self._child.poll()
+            child = self._child
+            if child is None:  # closed meanwhile
+                return
+            code = child.poll()
             if code is None:
                 up = self._answers()
                 self._health = (
@@ -137,13 +139,13 @@ class VllmEngine:
                 return
             try:
                 self._bring_up(lambda _: None)
-            except EndpointError as fault:
+            except LatticeMindError as fault:
                 self._health = Health(status="unavailable", detail=str(fault).splitlines()[0])
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _answers(self) -> bool:
         try:
-            return httpx2.get(f"{self.url}/health", timeout=5.0).status_code == 200
+            return httpx2.get(f"{self.url}/health", timeout=5.0, trust_env=False).status_code == 200
         except httpx2.HTTPError:
             return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import Thread
 from types import TracebackType
@@ -58,9 +59,12 @@ class EndpointModel:
         self.url, self.base, self.identity = openai_url(url), base, identity or base
         self.timeout_s = timeout_s
         self._token = checked_token(token)
+        # A proxy of the surroundings is for servers elsewhere.
+        here = is_loopback(urlsplit(self.url).hostname or "")
         self._client = openai.AsyncOpenAI(
-            base_url=self.url, api_key=self._token or "none", timeout=timeout_s, max_retries=retries
-        )
+            base_url=self.url, api_key=self._token or "none", timeout=timeout_s, max_retries=retries,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if here else None,
+        )  # fmt: skip
         self._turns = asyncio.Semaphore(concurrency)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
@@ -233,6 +237,16 @@ def openai_url(url: str) -> str:
     if not usable:
         raise ConfigError(f"{url!r} is no server's address", hint="write for example http://127.0.0.1:8000")
     return plain if plain.endswith("/v1") else f"{plain}/v1"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def checked_token(token: str | None) -> str | None:
