@@ -11,6 +11,7 @@ import anyio
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from operators.errors import ConfigError, EndpointError, LatticeMindError, UserError
 from operators.outcome import OutcomeKind
@@ -69,6 +70,7 @@ def build_app(
     app.add_middleware(Guard, token=token, max_bytes=max_bytes)
     app.add_exception_handler(LatticeMindError, _fault)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _unread)
     return app
 
 
@@ -79,15 +81,23 @@ class _Asking:
         self.meter, self.timeout_s = meter, timeout_s
 
     async def many(
-        self, operator: str, work: Callable[[Sequence[B]], list[A]], bodies: Sequence[B]
+        self,
+        operator: str,
+        work: Callable[[Sequence[B]], list[A]],
+        bodies: Sequence[B],
+        *,
+        single: bool = False,
     ) -> list[A]:
-        """The answers in order. Raises: what the operator raises, EndpointError after the time."""
+        """The answers in order; a `single` one that the engine did not give counts as 503.
+
+        Raises: what the operator raises, EndpointError after the time.
+        """
         status = 500
         found: list[A] = []
         try:
             with self.meter.watch(operator), anyio.fail_after(self.timeout_s):
                 found = await anyio.to_thread.run_sync(partial(work, bodies), abandon_on_cancel=True)
-            status = 200
+            status = 503 if single and found[0].outcome is OutcomeKind.UNAVAILABLE else 200
         except TimeoutError:
             status = 503
             raise EndpointError(f"no answer within {self.timeout_s:g} s", hint="send less, or wait") from None
@@ -102,7 +112,7 @@ class _Asking:
         self, operator: str, work: Callable[[Sequence[B]], list[A]], body: B, response: Response
     ) -> A:
         """The answer; 503 beside it when the engine gave none."""
-        (answer,) = await self.many(operator, work, [body])
+        (answer,) = await self.many(operator, work, [body], single=True)
         if answer.outcome is OutcomeKind.UNAVAILABLE:
             response.status_code = 503
         return answer
@@ -189,3 +199,9 @@ def _invalid(_: Request, fault: Exception) -> JSONResponse:
     field = ".".join(str(part) for part in first["loc"] if part != "body")
     error = f"{field}: {first['msg']}" if field else str(first["msg"])
     return JSONResponse({"error": error, "hint": "see /docs"}, 422)
+
+
+def _unread(_: Request, fault: Exception) -> JSONResponse:
+    """What FastAPI itself refuses: JSON that it cannot parse, an unknown path, another method."""
+    assert isinstance(fault, HTTPException)
+    return JSONResponse({"error": str(fault.detail), "hint": "see /docs"}, fault.status_code, fault.headers)

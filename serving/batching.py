@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
-from threading import Thread
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 from operators.errors import LatticeMindError
@@ -17,6 +18,7 @@ from operators.outcome import Outcome, OutcomeKind
 
 R = TypeVar("R", TextRequest, ChoiceRequest)
 T = TypeVar("T")
+STOPPED: Outcome[Any] = Outcome(OutcomeKind.UNAVAILABLE, None, "the model has stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class BatchingModel:
     def __init__(self, model: TextModel, *, batch_size: int = 32, timeout_s: float = 120.0) -> None:
         self.model, self.batch_size, self.timeout_s = model, batch_size, timeout_s
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._stopped = Event()
         self._worker = Thread(target=self._work, name="model", daemon=True)
         self._worker.start()
 
@@ -45,7 +48,7 @@ class BatchingModel:
     @property
     def alive(self) -> bool:
         """Whether the model still answers; False after a fault that nothing expected."""
-        return self._worker.is_alive()
+        return not self._stopped.is_set()
 
     def waiting(self) -> int:
         """How many requests have not had their turn."""
@@ -66,10 +69,12 @@ class BatchingModel:
 
     def _ask(self, requests: Sequence[R]) -> list[Outcome[Any]]:
         if not self.alive:
-            return [Outcome(OutcomeKind.UNAVAILABLE, None, "the model has stopped") for _ in requests]
+            return [STOPPED for _ in requests]
         waiting = [_Waiting(request, Future()) for request in requests]
         for entry in waiting:
             self._queue.put(entry)
+        if not self.alive:  # it may have stopped before these were in the queue
+            self._drop_waiting()
         until = time.monotonic() + self.timeout_s
         return [self._result(entry.answer, until) for entry in waiting]
 
@@ -81,6 +86,22 @@ class BatchingModel:
             return Outcome(OutcomeKind.UNAVAILABLE, None, f"no answer within {self.timeout_s:g} s")
 
     def _work(self) -> None:
+        try:
+            self._answer_all()
+        finally:
+            self._stopped.set()
+            self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
+        """Whoever still waits for a model that has stopped is told so."""
+        with suppress(Empty):
+            while True:
+                entry = self._queue.get_nowait()
+                if entry and entry.answer.set_running_or_notify_cancel():
+                    entry.answer.set_result(STOPPED)
+
+    def _answer_all(self) -> None:
+        """Until `close`, or a fault that nothing expected."""
         going_on = True
         while going_on:
             batch = [self._queue.get()]

@@ -15,13 +15,16 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Raises: OSError when the command cannot be started."""
+    """Ends with what is wrong where the command cannot be started."""
     parent, *command = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):  # it ended before it could be watched
         raise SystemExit(1)
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as fault:
+        raise SystemExit(f"{command[0]} cannot be started: {fault.strerror}") from fault
 
 
 if __name__ == "__main__":

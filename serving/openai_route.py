@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from operators.errors import EndpointError, InputError
 from operators.models.text import ChoiceRequest, TextModel, TextRequest
 from operators.outcome import Outcome, OutcomeKind
 from operators.prompts import Message
 from serving.registry import Registry
-from serving.wire import Fault
+from serving.wire import Fault, unicode_only
 
 T = TypeVar("T")
 DEFAULT_TOKENS = 512
@@ -46,6 +46,8 @@ class ChatBody(BaseModel):
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     logprobs: bool | None = False
+
+    _unicode = model_validator(mode="before")(unicode_only)
 
 
 def local_route(model: TextModel, registry: Registry, base_name: str) -> APIRouter:
@@ -93,7 +95,8 @@ def _schema(body: ChatBody) -> dict[str, Any] | None:
     elif body.response_format is None or body.response_format.get("type") == "text":
         return None
     else:
-        schema = (body.response_format.get("json_schema") or {}).get("schema")
+        form = body.response_format.get("json_schema")
+        schema = form.get("schema") if isinstance(form, dict) else None
     if not isinstance(schema, dict):
         hint = "give response_format {type: json_schema, json_schema: {name, schema}}"
         raise InputError("the response format holds no JSON schema", field="response_format", hint=hint)

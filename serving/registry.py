@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
 from operators.adapter_checks import verify_adapter
 from operators.adapters import CARD, AdapterCard, BaseCard, adapter_folders
 from operators.errors import ConfigError, PreflightError
@@ -14,14 +16,34 @@ from operators.errors import ConfigError, PreflightError
 SCORES = "scores.json"
 """Beside a run's adapters: what `eval loo` measured of each, by its name."""
 
+DEFAULT_THRESHOLD = 0.5
+
+
+class _Measured(BaseModel):
+    """What is read of an adapter's scores; the rest is only shown."""
+
+    model_config = ConfigDict(strict=True)
+
+    threshold: float = Field(default=DEFAULT_THRESHOLD, ge=0, le=1)
+
+
+_MEASURED = TypeAdapter(dict[str, _Measured])
+
 
 @dataclass(frozen=True, slots=True)
 class ServedAdapter:
-    """An adapter folder with its card; `scores` is what the evaluation wrote of it, {} for none."""
+    """An adapter folder with its card; `scores` is what the evaluation wrote of it, {} for none.
+
+    `threshold` is two-stage extraction's, as the evaluation found it; 0.5 where it did not.
+    """
 
     folder: Path
     card: AdapterCard
     scores: dict[str, object]
+
+    @property
+    def threshold(self) -> float:
+        return _Measured.model_validate(self.scores).threshold
 
     @property
     def name(self) -> str:
@@ -115,7 +137,10 @@ def _scores(path: Path) -> dict[str, dict[str, object]]:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_bytes())
-    except ValueError as fault:
-        raise PreflightError(f"{path} is no JSON ({fault})", hint="evaluate again, or remove it") from fault
-    return data if isinstance(data, dict) else {}
+        data: dict[str, dict[str, object]] = json.loads(path.read_bytes())
+        _MEASURED.validate_python(data)
+    except ValueError as fault:  # pydantic's and json's
+        raise PreflightError(
+            f"{path} holds no scores ({fault})", hint="evaluate again, or remove it"
+        ) from fault
+    return data

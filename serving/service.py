@@ -24,7 +24,6 @@ from serving.wire import (
 )
 
 K = TypeVar("K")
-DEFAULT_THRESHOLD = 0.5
 OPERATORS = ("extract-state", "compare-claims", "update-memory")
 
 
@@ -75,7 +74,7 @@ class Service:
         answers: dict[int, CompareAnswer] = {}
         for (adapter, slots), numbers in _groups(asked):
             operator = LearnedCompare(slots, self.engine.model, adapter.name)
-            pairs = [(bodies[number].incumbent, bodies[number].incoming) for number in numbers]
+            pairs = [bodies[number].pair() for number in numbers]
             for number, outcome in zip(numbers, operator.compare_batch(pairs), strict=True):
                 found = outcome.value
                 answers[number] = CompareAnswer(
@@ -103,8 +102,7 @@ class Service:
         return LEARNED_EXTRACTORS[kind](source)
 
     def _threshold(self, adapter: ServedAdapter) -> float:
-        measured = adapter.scores.get("threshold", DEFAULT_THRESHOLD)
-        return self.threshold if self.threshold is not None else float(str(measured))
+        return self.threshold if self.threshold is not None else adapter.threshold
 
     def operators(self) -> list[OperatorInfo]:
         """Every operator with its adapters."""

@@ -62,7 +62,7 @@ def vllm_command(
     structured = json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}, separators=(",", ":"))
     argv = [
         python, "-m", "vllm.entrypoints.openai.api_server",
-        "--model", str(base.path),
+        "--model", str(base.path.absolute()),
         "--served-model-name", registry.base.id,
         "--host", host, "--port", str(port),
         "--dtype", dtype,

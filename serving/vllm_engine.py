@@ -120,26 +120,21 @@ class VllmEngine:
         pause = POLL_S
         while not self._stopping.wait(POLL_S):
             child = self._child
-            if child is None:  # closed meanwhile
-                return
-            code = child.poll()
-            if code is None:
-                up = self._answers()
-                self._health = (
-                    Health(status="ready")
-                    if up
-                    else Health(status="unavailable", detail="vLLM does not answer")
-                )
-                pause = POLL_S if up else pause
+            if child is not None and child.poll() is None:
+                if self._answers():
+                    self._health, pause = Health(status="ready"), POLL_S
+                else:
+                    self._health = Health(status="unavailable", detail="vLLM does not answer")
                 continue
-            self._health = Health(
-                status="unavailable", detail=f"vLLM ended with status {code}; starting it again"
-            )
+            if child is not None:
+                ended = f"vLLM ended with status {child.returncode}; starting it again"
+                self._health = Health(status="unavailable", detail=ended)
             if self._stopping.wait(pause):
                 return
             try:
                 self._bring_up(lambda _: None)
             except LatticeMindError as fault:
+                self._end()  # up, perhaps, and not right
                 self._health = Health(status="unavailable", detail=str(fault).splitlines()[0])
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from operators.claims import Decision, MemoryItem, Note, Relation, StateClaim, UtcDatetime, Winner
 from operators.errors import InputError
@@ -24,6 +25,15 @@ def _without_id(data: object) -> object:
     return {k: v for k, v in data.items() if k != "claim_id"} if isinstance(data, dict) else data
 
 
+def unicode_only(data: object) -> object:
+    """A half of a surrogate pair is no text: no tokenizer takes it, and it cannot be given back."""
+    try:
+        json.dumps(data, ensure_ascii=False, default=lambda _: None).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text holds half a surrogate pair, which is no Unicode") from None
+    return data
+
+
 Claim = Annotated[StateClaim, BeforeValidator(_without_id)]
 
 
@@ -35,6 +45,8 @@ class Body(BaseModel):
     slots: SlotSchema = Field(alias="schema", description="Which entity.slot pairs there are.")
     adapter: str | None = Field(default=None, description="Who answers; default: the operator's own.")
 
+    _unicode = model_validator(mode="before")(unicode_only)
+
 
 class ExtractBody(Body):
     note: Note
@@ -43,6 +55,12 @@ class ExtractBody(Body):
 class CompareBody(Body):
     incumbent: Claim
     incoming: Claim
+
+    def pair(self) -> tuple[StateClaim, StateClaim]:
+        """Both claims. Raises: SchemaError for a pair or value that the schema lacks."""
+        for claim in (self.incumbent, self.incoming):
+            self.slots.normal(claim)
+        return self.incumbent, self.incoming
 
 
 class Item(FrozenModel):
@@ -63,7 +81,7 @@ class UpdateBody(Body):
     def live_items(self) -> LiveItems:
         """The items as the seam has them: holders are the Confirmed one, or the strongest Contested ones.
 
-        Raises: SchemaError for a pair that the schema lacks, InputError for two items of one value, two
+        Raises: SchemaError for a pair that the schema lacks, InputError for two items of one value or id, two
         Confirmed ones, or an item of another key.
         """
         items = LiveItems()
@@ -71,10 +89,14 @@ class UpdateBody(Body):
         if len(confirmed) > 1:
             raise InputError("a key has at most one Confirmed item")
         best = max((item.claim.rank for item in self.items), default=None)
+        names: set[str] = set()
         for item in self.items:
             normal = self.slots.normal(item.claim)
             if item.claim.key != self.incoming.key:
                 raise InputError(f"item {item.item_id} is of {item.claim.key}, not {self.incoming.key}")
+            if item.item_id in names:
+                raise InputError(f"two items have the item_id {item.item_id}")
+            names.add(item.item_id)
             if items.with_value(normal) is not None:
                 raise InputError(f"item {item.item_id} has the value of another")
             seen: datetime = item.first_seen or item.claim.timestamp

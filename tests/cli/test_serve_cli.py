@@ -330,7 +330,6 @@ def test_sigterm_while_vllm_is_starting_leaves_nothing(written: Place, faked: Fa
         assert faked.ended()
 
 
-@pytest.mark.xfail(strict=True, reason="the path is relative to the user's folder, vLLM runs in another")
 def test_a_base_named_from_where_the_user_stands_is_found_by_vllm_too(
     written: Place, faked: FakedService
 ) -> None:

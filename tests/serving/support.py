@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-import pytest
 import uvicorn
 from fastapi import FastAPI
 from starlette.testclient import TestClient
@@ -283,18 +282,6 @@ FAULTY = [
         body(SHOP, incoming=claim("8080"), items=[item("pg", where="shop.db", name="odd")]),
         "item odd is of shop.db, not api.port",
     ),
-    pytest.param(
-        "compare-claims",
-        body(incumbent=LACKING, incoming=claim("8080")),
-        "no slot api.host",
-        marks=pytest.mark.xfail(strict=True, reason="pairs are looked up only for claims of one key"),
-    ),
-    pytest.param(
-        "update-memory",
-        update_body("1", item("2", "Contested"), item("3", "Contested")),
-        "i1",
-        marks=pytest.mark.xfail(
-            strict=True, reason="two items of one id are taken: the target names neither"
-        ),
-    ),
+    ("compare-claims", body(incumbent=LACKING, incoming=claim("8080")), "no slot api.host"),
+    ("update-memory", update_body("1", item("2", "Contested"), item("3", "Contested")), "i1"),
 ]

@@ -309,7 +309,6 @@ def test_metrics_count_requests_outcomes_and_latency_and_nothing_stays_under_way
     assert figures["queue"] == 0
 
 
-@pytest.mark.xfail(strict=True, reason="_Asking.many counts 200 before _Asking.one makes it 503")
 def test_a_single_request_that_nobody_answered_counts_as_503(asking: TestClient) -> None:
     asking.post(ONE + "extract-state", json=extract_body("unavailable"))
     assert _figures(asking)['requests_total{operator="extract-state",status="503"}'] == 1
@@ -333,7 +332,6 @@ def test_operators_are_listed_with_their_adapters(asking: TestClient) -> None:
     assert defaults == {"extract-state": None, "compare-claims": None, "update-memory": UPDATE.name}
 
 
-@pytest.mark.xfail(strict=True, reason="text that no tokenizer takes ends the model's thread for everybody")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_text_that_is_no_unicode_costs_only_the_one_who_sent_it(
     operator: str, monkeypatch: pytest.MonkeyPatch

@@ -195,9 +195,6 @@ def test_a_fault_that_nobody_expected_reaches_its_callers_and_ends_the_model(
     assert [one.exc_type for one in uncaught] == [ZeroDivisionError]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the queue of a model that died is never emptied: its callers time out"
-)
 @pytest.mark.usefixtures("uncaught")
 def test_what_waits_while_the_model_dies_is_told_so_at_once() -> None:
     recording = Recording()
@@ -226,7 +223,6 @@ def test_no_answer_within_the_time_is_unavailable_and_what_waited_is_dropped() -
     assert "late" not in [prompt for batch in recording.batches for prompt in batch]
 
 
-@pytest.mark.xfail(strict=True, reason="each request of a call waits its own timeout, one after the other")
 def test_many_requests_of_one_call_wait_no_longer_than_one() -> None:
     recording = Recording()
     with (

@@ -152,7 +152,6 @@ def test_broken_scores_are_an_error_that_names_the_file(tmp_path: Path, content:
         read_registry([run])
 
 
-@pytest.mark.xfail(strict=True, reason="scores.json is not looked into: a request that needs it is a 500")
 @pytest.mark.parametrize(
     "measured", [{"threshold": None}, {"threshold": "high"}, {"threshold": 7.0}, 0.5, []]
 )

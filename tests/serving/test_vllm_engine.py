@@ -192,7 +192,6 @@ def test_a_server_that_ends_at_once_is_told_with_the_end_of_its_log(stage: Stage
     assert stage.ended()
 
 
-@pytest.mark.xfail(strict=True, reason="the traceback of serving.child names no file")
 def test_an_interpreter_that_is_not_there_is_told(stage: Stage) -> None:
     with pytest.raises(EndpointError, match="nowhere/python"):
         stage.engine(command=VllmCommand(("nowhere/python", "-m", "vllm"), {}, BASE.id)).start()
@@ -250,9 +249,6 @@ def test_a_server_that_does_not_answer_any_more_is_not_ready(stage: Stage) -> No
         assert len(stage.starts) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the watcher asks a server that failed its check for no more than /health"
-)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
     "fault", [EndpointError("no effect"), ConfigError("no such model")], ids=["server", "user"]
@@ -354,7 +350,6 @@ def test_a_parent_that_is_killed_outright_takes_its_server_along(stage: Stage) -
     assert stage.ended()
 
 
-@pytest.mark.xfail(strict=True, reason="httpx2 and openai heed HTTP_PROXY")
 def test_a_proxy_of_the_surroundings_is_not_asked_for_this_machine(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
