@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from threading import Thread
 from types import TracebackType
 from typing import Any, TypeVar
@@ -79,10 +80,10 @@ class EndpointModel:
         self.close()
 
     def close(self) -> None:
-        """End the connections; no request may be under way. Closing again does nothing."""
+        """End the connections; a call under way ends with an EndpointError. Closing again does nothing."""
         if self._loop.is_closed():
             return
-        self._run(self._client.close())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -125,7 +126,17 @@ class EndpointModel:
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("this model is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except CancelledError:
+            raise EndpointError(f"{self.url}: closed before the answer came") from None
+
+    async def _end(self) -> None:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await self._client.close()
 
     async def _all(
         self, requests: Sequence[R], ask: Callable[[R], Awaitable[Outcome[T]]]
