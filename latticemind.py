@@ -221,14 +221,14 @@ def eval_loo(
         with _status() as progress:
             if mined is None:
                 names = [trajectory.name for trajectory in found]
-                sources = sources_for(read, choice, options, holdouts=names, progress=progress)
-                rows = run_loo(found, choice, sources=sources.get, progress=progress)
+                with sources_for(read, choice, options, holdouts=names, progress=progress) as sources:
+                    rows = run_loo(found, choice, sources=sources.get, progress=progress)
                 if adapters is not None and adapters_of is None:
                     record_scores(adapters, rows, choice, sources)
             else:
                 names = [repository.name for repository in mined_repositories(mined)]
-                sources = sources_for((), choice, options, holdouts=names, progress=progress)
-                rows = run_mined(mined, choice, sample=sample, sources=sources.get, progress=progress)
+                with sources_for((), choice, options, holdouts=names, progress=progress) as sources:
+                    rows = run_mined(mined, choice, sample=sample, sources=sources.get, progress=progress)
         folder = save_run(rows, runs, operators=str(choice), inputs=inputs)
         done.append((str(choice), rows, folder))
     if as_json:

@@ -58,16 +58,17 @@ def run_training_demo(
     (held_out,) = (t for t in trajectories if t.name == HOLDOUT)
     options = ModelOptions(adapters=out / "adapters", threshold=0.5)
     learned = parse_choice(LEARNED)
-    source = sources_for((), learned, options, holdouts=[HOLDOUT], progress=progress)[HOLDOUT]
     trained_on = {case.name for job in jobs for case in folds.selection_of(job, config, data).cases}
     validation = _validation_cases(trajectories, trained_on)
-    progress(f"stage 1's threshold on {len(validation)} notes of the other trajectories")
-    source = replace(source, threshold=best_threshold(pair_scores(validation, source), default=0.5))
-    progress(f"{HOLDOUT} through the loop, threshold {source.threshold:.2f}")
-    found = {
-        "rules": run_holdout(held_out, parse_choice("rules")),
-        LEARNED: run_holdout(held_out, learned, source),
-    }
+    with sources_for((), learned, options, holdouts=[HOLDOUT], progress=progress) as sources:
+        progress(f"stage 1's threshold on {len(validation)} notes of the other trajectories")
+        source = sources[HOLDOUT]
+        source = replace(source, threshold=best_threshold(pair_scores(validation, source), default=0.5))
+        progress(f"{HOLDOUT} through the loop, threshold {source.threshold:.2f}")
+        found = {
+            "rules": run_holdout(held_out, parse_choice("rules")),
+            LEARNED: run_holdout(held_out, learned, source),
+        }
     for text, rows in found.items():
         path = configs / "trajectories" / f"{HOLDOUT}.yaml"
         save_run(rows, out, operators=text, inputs={path.name: sha256_of(path)})

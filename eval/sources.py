@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,6 +53,7 @@ class ModelOptions:
     url: str | None = None
 
 
+@contextmanager
 def sources_for(
     trajectories: Sequence[Trajectory],
     choice: OperatorChoice,
@@ -59,29 +61,35 @@ def sources_for(
     *,
     holdouts: Sequence[str],
     progress: Callable[[str], None] = lambda _: None,
-) -> dict[str, ModelSource]:
-    """The source of each holdout; empty for a choice that asks no model.
+) -> Iterator[dict[str, ModelSource]]:
+    """The source of each holdout; empty for a choice that asks no model. A server's connections end with it.
 
     `trajectories` are what solved examples and calibration are taken from, each time without the holdout.
     Raises: ConfigError when no model is named or a holdout has no adapter; PreflightError for a bad adapter.
     """
     if not choice.learned:
-        return {}
+        yield {}
+        return
     if options.adapters is None and options.base is None:
         raise ConfigError(f"{choice} asks a model", hint="give --adapters RUN or --base NAME")
     if options.adapters is not None and options.shots:
         raise ConfigError("--shots is for a base without adapters", hint="leave one of them out")
     cards = _cards(choice, options, holdouts)
-    model = Memo(_served(options, cards) if options.url else _loaded(options, cards, progress))
-    sources = {}
-    for holdout in holdouts:
-        others = [t for t in trajectories if t.name != holdout]
-        asked: TextModel = _with_shots(model, choice, others, options.shots) if options.shots else model
-        names = {operator: card.name for operator, (_, card) in cards[holdout].items()}
-        sources[holdout] = ModelSource(asked, names, options.threshold or DEFAULT_THRESHOLD)
-    if options.threshold is None and choice.extract == "two-stage":
-        return calibrated(sources, trajectories, progress=progress)
-    return sources
+    threshold = DEFAULT_THRESHOLD if options.threshold is None else options.threshold
+    with ExitStack() as open_until_the_end:
+        if options.url:
+            model = Memo(open_until_the_end.enter_context(_served(options, cards)))
+        else:
+            model = Memo(_loaded(options, cards, progress))
+        sources = {}
+        for holdout in holdouts:
+            others = [t for t in trajectories if t.name != holdout]
+            asked: TextModel = _with_shots(model, choice, others, options.shots) if options.shots else model
+            names = {operator: card.name for operator, (_, card) in cards[holdout].items()}
+            sources[holdout] = ModelSource(asked, names, threshold)
+        if options.threshold is None and choice.extract == "two-stage":
+            sources = calibrated(sources, trajectories, progress=progress)
+        yield sources
 
 
 def _loaded(options: ModelOptions, cards: Cards, progress: Callable[[str], None]) -> TextModel:
@@ -100,20 +108,21 @@ def _loaded(options: ModelOptions, cards: Cards, progress: Callable[[str], None]
     return local_model(base.path, identity=identity, adapters=loaded, batch_size=options.batch_size)
 
 
-def _served(options: ModelOptions, cards: Cards) -> TextModel:
+@contextmanager
+def _served(options: ModelOptions, cards: Cards) -> Iterator[TextModel]:
     """A server that has all these adapters. Raises: ConfigError, PreflightError, EndpointError."""
     assert options.url is not None
     adapters = [(folder, card) for found in cards.values() for folder, card in found.values()]
     for folder, _ in adapters:
         verify_adapter(folder)
     base = options.base or next((card.base.id for _, card in adapters), "")
-    model = EndpointModel(options.url, base=base, token=os.environ.get(TOKEN_VARIABLE))
-    listed = {entry.id for entry in model.models()}
-    missing = sorted({base, *(card.name for _, card in adapters)} - listed)
-    if missing:
-        hint = f"it serves {', '.join(sorted(listed)) or 'nothing'}"
-        raise ConfigError(f"{options.url} does not serve {missing[0]}", hint=hint)
-    return model
+    with EndpointModel(options.url, base=base, token=os.environ.get(TOKEN_VARIABLE)) as model:
+        listed = {entry.id for entry in model.models()}
+        missing = sorted({base, *(card.name for _, card in adapters)} - listed)
+        if missing:
+            hint = f"it serves {', '.join(sorted(listed)) or 'nothing'}"
+            raise ConfigError(f"{options.url} does not serve {missing[0]}", hint=hint)
+        yield model
 
 
 def _trained_base(card: BaseCard) -> FoundBase:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from operators.errors import EndpointError, InputError, UnscoredError
+from operators.models.endpoint import is_loopback
 from operators.models.text import TextModel, TextRequest
 from operators.outcome import Outcome
 from operators.prompts import Message
@@ -125,9 +127,24 @@ def measure_parity(
 
 
 def root_client(url: str, token: str | None) -> httpx2.Client:
-    """A client of the server's root."""
+    """A client of the server's root; one on this machine is reached past any proxy."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx2.Client(base_url=url, headers=headers, timeout=300.0)
+    there = not is_loopback(urlsplit(url).hostname or "")
+    return httpx2.Client(base_url=url, headers=headers, timeout=300.0, trust_env=there)
+
+
+class _Scored(BaseModel):
+    logprob: float
+
+
+class _Prompt(BaseModel):
+    prompt_logprobs: list[dict[str, _Scored] | None]
+
+
+class _Scoring(BaseModel):
+    """What is read of a /v1/completions reply: by token id, what each token of the prompt scored."""
+
+    choices: list[_Prompt] = Field(min_length=1)
 
 
 def vllm_logprobs(client: httpx2.Client) -> Callable[[str, list[int]], list[float]]:
@@ -141,15 +158,13 @@ def vllm_logprobs(client: httpx2.Client) -> Callable[[str, list[int]], list[floa
         try:
             reply = client.post("/v1/completions", json=body)
             reply.raise_for_status()
-            scored = reply.json()["choices"][0]["prompt_logprobs"]
-        except (httpx2.HTTPError, ValueError, KeyError, IndexError) as fault:
+            scored = _Scoring.model_validate_json(reply.content).choices[0].prompt_logprobs
+            pairs = list(zip(ids, scored, strict=True))[1:]
+            return [0.0, *((entry or {})[str(token)].logprob for token, entry in pairs)]
+        except (httpx2.HTTPError, ValueError, KeyError) as fault:
             raise EndpointError(
                 f"{client.base_url} does not score prompts ({fault})"[:200], hint="parity needs a vLLM server"
             ) from fault
-        return [
-            0.0,
-            *(entry[str(token)]["logprob"] for token, entry in zip(ids[1:], scored[1:], strict=True)),
-        ]
 
     return score
 

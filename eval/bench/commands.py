@@ -117,8 +117,10 @@ def bench_serve(
 ) -> None:
     """Latency under load, answers that went astray, and the HTTP layer's own cost a request."""
     bench = needs("eval.bench.serve", "service")
-    (trajectory,) = (t for t in load_trajectories(CONFIGS / "trajectories") if t.name == holdout)
-    calls, token = bench.serve_calls(trajectory, distinct), os.environ.get(TOKEN_VARIABLE)
+    trajectories = {t.name: t for t in load_trajectories(CONFIGS / "trajectories")}
+    if holdout not in trajectories:
+        raise ConfigError(f"no trajectory {holdout!r}", hint=f"there are: {', '.join(trajectories)}")
+    calls, token = bench.serve_calls(trajectories[holdout], distinct), os.environ.get(TOKEN_VARIABLE)
     asked = partial(
         bench.run_serve_bench, calls=calls, requests=requests, clients=clients, progress=_progress
     )

@@ -12,12 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
 from data_builders.gold import gold_cases
 from data_builders.trajectory import Trajectory
 from operators.adapters import AdapterCard, BaseCard
+from operators.errors import EndpointError
+from operators.models.endpoint import is_loopback
 from operators.models.scripted import ScriptedModel
 from operators.models.text import ChoiceRequest, TextRequest
 from operators.prompts import PROMPT_VERSION
@@ -102,22 +105,31 @@ def run_serve_bench(
     direct: Callable[[Call], object] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ServeBench:
-    """Every call alone first (that is its right answer), then so many requests from many clients at once."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    """Every call alone first (that is its right answer), then so many requests from many clients at once.
+
+    Raises: EndpointError where one alone gets no answer.
+    """
+    settings: dict[str, Any] = {
+        "base_url": url, "timeout": 600.0, "trust_env": not is_loopback(urlsplit(url).hostname or ""),
+        "headers": {"Authorization": f"Bearer {token}"} if token else {},
+    }  # fmt: skip
     progress("one client")
     alone: list[float] = []
     expected: list[object] = []
-    with httpx2.Client(base_url=url, headers=headers, timeout=600.0) as client:
+    with httpx2.Client(**settings) as client:
         for operator, body in calls:
             began = time.perf_counter()
-            reply = client.post(f"/v1/operators/{operator}", json=body)
+            try:
+                reply = client.post(f"/v1/operators/{operator}", json=body).raise_for_status()
+            except httpx2.HTTPError as fault:
+                raise EndpointError(f"{url}: {operator} is not answered ({fault})") from fault
             alone.append(1000 * (time.perf_counter() - began))
-            expected.append(reply.raise_for_status().json())
+            expected.append(reply.json())
     directly = [_timed(direct, call) for call in calls] if direct else None
     gaps = [a - b for a, b in zip(alone, directly, strict=True)] if directly else None
     progress(f"{clients} clients, {requests:,} requests")
     began = time.perf_counter()
-    done = asyncio.run(_load(url, headers, calls, requests, clients))
+    done = asyncio.run(_load(settings, calls, requests, clients))
     seconds = time.perf_counter() - began
     answered = [(number, took, answer) for number, took, answer in done if answer is not None]
     took = sorted(took for _, took, _ in answered) or [float("nan")]
@@ -132,14 +144,14 @@ def run_serve_bench(
 
 
 async def _load(
-    url: str, headers: dict[str, str], calls: Sequence[Call], requests: int, clients: int
+    settings: dict[str, Any], calls: Sequence[Call], requests: int, clients: int
 ) -> list[tuple[int, float, object | None]]:
     """(call, milliseconds, answer) of every request; a client takes the next one when it has its answer."""
     waiting = iter(range(requests))
     done: list[tuple[int, float, object | None]] = []
 
     async def client() -> None:
-        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=600.0) as own:
+        async with httpx2.AsyncClient(**settings) as own:
             for number in waiting:
                 operator, body = calls[number % len(calls)]
                 began = time.perf_counter()

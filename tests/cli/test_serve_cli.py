@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -55,8 +56,11 @@ class Cli:
         self.monkeypatch, self.capsys = monkeypatch, capsys
 
     def serve(self, *args: object) -> Done:
+        return self.call("serve", *args)
+
+    def call(self, *args: object) -> Done:
         self.capsys.readouterr()
-        self.monkeypatch.setattr(sys, "argv", ["latticemind", "serve", *map(str, args)])
+        self.monkeypatch.setattr(sys, "argv", ["latticemind", *map(str, args)])
         with pytest.raises(SystemExit) as left:
             main()
         return Done(int(left.value.code or 0), *self.capsys.readouterr())
@@ -281,6 +285,27 @@ def test_a_model_of_this_process_answers_for_every_operator_and_ends_when_told(
                 assert served.sigterm() == 0
                 assert len(asked.result().json()["answers"]) == len(items)
         assert "Traceback" not in served.log.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_a_server_s_answers_score_as_those_of_this_process(
+    cli: Cli, trained: Place, tmp_path: Path
+) -> None:
+    loo = [
+        "--operators", "compare=learned,update=learned", "--holdout", "browser-surface", "--json",
+        "--adapters", trained.folder / "run", "--adapters-of", "none",
+    ]  # fmt: skip
+    here = cli.call("eval", "loo", *loo, "--base", trained.folder / "base", "--runs", tmp_path / "here")
+    assert here.code == 0, here.err
+    with serving(tmp_path, *trained.args, "--engine", "local") as served:
+        there = cli.call("eval", "loo", *loo, "--url", served.url, "--runs", tmp_path / "there")
+        assert there.code == 0, there.err
+        assert json.loads(there.out) == json.loads(here.out)
+        bench = ["--url", served.url, "--requests", "40", "--clients", "8", "--distinct", "9", "--json"]
+        measured = json.loads(cli.call("bench", "serve", *bench).out)
+        assert (measured["lost"], measured["wrong"]) == (0, 0)
+    [[one], [other]] = ([*(tmp_path / side).iterdir()] for side in ("here", "there"))
+    assert (one / "rows.jsonl").read_text("utf-8") == (other / "rows.jsonl").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,15 +91,22 @@ def test_what_stage_one_kept_is_reported_by_itself() -> None:
 
 def test_rules_need_no_model_and_learned_steps_do() -> None:
     rules, learned = parse_choice("rules"), parse_choice("compare=learned")
-    assert sources_for(TRAJECTORIES, rules, ModelOptions(), holdouts=["browser-surface"]) == {}
-    with pytest.raises(ConfigError, match="asks a model"):
-        sources_for(TRAJECTORIES, learned, ModelOptions(), holdouts=["browser-surface"])
+    with sources_for(TRAJECTORIES, rules, ModelOptions(), holdouts=["browser-surface"]) as sources:
+        assert sources == {}
+    with (
+        pytest.raises(ConfigError, match="asks a model"),
+        sources_for(TRAJECTORIES, learned, ModelOptions(), holdouts=["browser-surface"]),
+    ):
+        pass
     for options, fault in (
         (ModelOptions(adapters=Path("run"), shots=2), "without adapters"),
         (ModelOptions(adapters=Path("nothing-here")), "no compare-claims adapter"),
     ):
-        with pytest.raises(ConfigError, match=fault):
-            sources_for(TRAJECTORIES, learned, options, holdouts=["browser-surface"])
+        with (
+            pytest.raises(ConfigError, match=fault),
+            sources_for(TRAJECTORIES, learned, options, holdouts=["browser-surface"]),
+        ):
+            pass
 
 
 @pytest.mark.parametrize(
