@@ -288,9 +288,7 @@ def test_a_model_of_this_process_answers_for_every_operator_and_ends_when_told(
 
 
 @pytest.mark.slow
-def test_a_server_s_answers_score_as_those_of_this_process(
-    cli: Cli, trained: Place, tmp_path: Path
-) -> None:
+def test_a_server_s_answers_score_as_those_of_this_process(cli: Cli, trained: Place, tmp_path: Path) -> None:
     loo = [
         "--operators", "compare=learned,update=learned", "--holdout", "browser-surface", "--json",
         "--adapters", trained.folder / "run", "--adapters-of", "none",

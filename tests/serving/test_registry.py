@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from eval.loo import Row
+from eval.runs import record_scores
 from operators.adapters import BaseCard
+from operators.assembly import ModelSource, parse_choice
 from operators.errors import ConfigError, PreflightError
 from serving.local_engine import LocalEngine
 from serving.registry import SCORES, read_registry
@@ -142,6 +145,28 @@ def test_scores_beside_the_adapters_go_to_the_adapter_they_name(tmp_path: Path) 
         [extract, _, _] = Service(engine, registry, threshold).operators()
         assert extract.adapters[0].threshold == expected
     engine.close()
+
+
+def test_what_an_evaluation_records_of_an_adapter_is_what_is_served_beside_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "extract-state", "update-memory")
+    (run / SCORES).write_text(json.dumps({"older": {"score": 0.2}}), encoding="utf-8")
+    names = {one.card.operator: one.name for one in read_registry([run]).adapters}
+    choice = parse_choice("extract=two-stage,compare=rules,update=rules")
+    source = ModelSource(scripted(), {"extract-state": names["extract-state"]}, 0.35)
+    rows = [
+        *(
+            Row("one", "extract", str(number), "valid", score, {})
+            for number, score in enumerate((1.0, 0.0, 0.5))
+        ),
+        Row("two", "extract", "of another holdout", "valid", 0.0, {}),
+        Row("one", "update", "by rules", "valid", 0.0, {}),
+    ]
+    record_scores(run, rows, choice, {"one": source})
+    extract = read_registry([run]).answering("extract-state")
+    measured = {"operator": "two-stage", "score": 0.5, "n": 3, "threshold": 0.35, "holdout": "one"}
+    assert (extract.scores, extract.threshold) == (measured, 0.35)
+    assert read_registry([run]).answering("update-memory").scores == {}
+    assert json.loads((run / SCORES).read_bytes())["older"] == {"score": 0.2}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"half": ', b"\xff\xfe"])
