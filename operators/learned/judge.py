@@ -19,8 +19,8 @@ JUDGE_TOKENS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedCompare:
-    """The model says how two values relate; who wins follows from evidence and time in code."""
+class _Judge:
+    """A model, or one of its adapters, that is asked about the claims of a schema."""
 
     schema: SlotSchema
     model: TextModel
@@ -33,6 +33,12 @@ class LearnedCompare:
     @property
     def pure(self) -> bool:
         return False
+
+
+class LearnedCompare(_Judge):
+    """The model says how two values relate; who wins follows from evidence and time in code."""
+
+    __slots__ = ()
 
     def compare(self, incumbent: StateClaim, incoming: StateClaim) -> Outcome[Comparison]:
         """Raises: SchemaError for a pair that the schema lacks."""
@@ -50,21 +56,10 @@ class LearnedCompare:
         return [_comparison(pair, answer) for pair, answer in zip(pairs, answers, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedUpdate:
+class LearnedUpdate(_Judge):
     """The model chooses the action and the item among those of the key."""
 
-    schema: SlotSchema
-    model: TextModel
-    adapter: str | None = None
-
-    @property
-    def identity(self) -> str:
-        return f"learned:{self.adapter or self.model.identity}"
-
-    @property
-    def pure(self) -> bool:
-        return False
+    __slots__ = ()
 
     def update(self, items: LiveItems, incoming: StateClaim) -> Outcome[Decision]:
         """Raises: SchemaError for a pair that the schema lacks."""
