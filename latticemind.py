@@ -229,7 +229,7 @@ def eval_loo(
                 names = [repository.name for repository in mined_repositories(mined)]
                 with sources_for((), choice, options, holdouts=names, progress=progress) as sources:
                     rows = run_mined(mined, choice, sample=sample, sources=sources.get, progress=progress)
-        folder = save_run(rows, runs, operators=str(choice), inputs=inputs)
+        folder = save_run(rows, runs, operators=str(choice), inputs=inputs, sources=sources)
         done.append((str(choice), rows, folder))
     if as_json:
         summaries = [summarise(rows, name) for name, rows, _ in done]

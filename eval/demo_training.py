@@ -69,9 +69,10 @@ def run_training_demo(
             "rules": run_holdout(held_out, parse_choice("rules")),
             LEARNED: run_holdout(held_out, learned, source),
         }
+    path = configs / "trajectories" / f"{HOLDOUT}.yaml"
     for text, rows in found.items():
-        path = configs / "trajectories" / f"{HOLDOUT}.yaml"
-        save_run(rows, out, operators=text, inputs={path.name: sha256_of(path)})
+        asked = {HOLDOUT: source} if text == LEARNED else None
+        save_run(rows, out, operators=text, inputs={path.name: sha256_of(path)}, sources=asked)
     tables = [loo_table(summarise(rows, name)) for name, rows in found.items()]
     tests = compare_runs(found["rules"], found[LEARNED])
     seconds = sum(done.trained.seconds for done in finished if done.trained)

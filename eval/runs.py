@@ -23,15 +23,35 @@ SCORES = "scores.json"
 _ROW = TypeAdapter(Row)
 
 
-def save_run(rows: Sequence[Row], parent: Path, *, operators: str, inputs: dict[str, str]) -> Path:
-    """Write rows and their origin to a folder named after their content; an equal run is there already."""
+def save_run(
+    rows: Sequence[Row],
+    parent: Path,
+    *,
+    operators: str,
+    inputs: dict[str, str],
+    sources: Mapping[str, ModelSource] | None = None,
+) -> Path:
+    """Write rows and their origin to a folder named after their content; an equal run is there already.
+
+    `sources` says which model, adapters and threshold answered for each holdout.
+    """
     name = f"loo-{operators.replace('=', '-').replace(',', '_')}-{content_hash([asdict(r) for r in rows])}"
     target = parent / name
     if not target.exists():
         with new_folder(target) as draft:
             lines = [json.dumps(asdict(row), ensure_ascii=False, sort_keys=True) for row in rows]
             (draft / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-            facts = {"operators": operators, "inputs": inputs, "environment": environment()}
+            models = {
+                holdout: {
+                    "model": source.model.identity,
+                    "adapters": dict(source.adapters),
+                    "threshold": source.threshold,
+                }
+                for holdout, source in (sources or {}).items()
+            }
+            facts = {
+                "operators": operators, "inputs": inputs, "models": models, "environment": environment(),
+            }  # fmt: skip
             write_json(draft / "run.json", facts)
     return target
 

@@ -13,8 +13,9 @@ from eval.loo import STEPS, Row, run_loo
 from eval.replay import replay
 from eval.report import compare_runs, summarise
 from eval.runs import load_run, save_run
-from operators.assembly import parse_choice
+from operators.assembly import ModelSource, parse_choice
 from operators.errors import InputError, UnscoredError
+from operators.models.scripted import ScriptedModel
 from tests.data_builders.test_trajectories import FOLDER, NAMES, SMALL
 
 
@@ -56,6 +57,10 @@ def test_last_write_wins_is_worse_on_the_same_examples(rows: list[Row]) -> None:
 def test_a_run_is_kept_and_every_number_comes_back_from_its_rows(rows: list[Row], tmp_path: Path) -> None:
     folder = save_run(rows, tmp_path, operators="rules", inputs={})
     assert save_run(rows, tmp_path, operators="rules", inputs={}) == folder
+    asked = {"one": ModelSource(ScriptedModel(), {"update-memory": "mine"}, 0.4)}
+    other = save_run(rows, tmp_path / "asked", operators="update=learned", inputs={}, sources=asked)
+    told = json.loads((other / "run.json").read_bytes())["models"]
+    assert told == {"one": {"model": "scripted", "adapters": {"update-memory": "mine"}, "threshold": 0.4}}
     name, loaded = load_run(folder)
     assert summarise(loaded, name) == summarise(rows, "rules")
     with pytest.raises(InputError, match="no run folder"):
