@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from threading import Event, Thread
 
 import httpx2
 import psutil
@@ -47,6 +49,7 @@ HOLDOUT = "browser-surface"
 RECIPE = TRAJECTORIES.parents[0] / "train" / "smollm2-135m-cpu.yaml"
 SMALL = ("--enforce-eager", "--max-num-seqs", "8")
 ROWS = 64
+TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,43 @@ def test_a_holdouts_comparisons_over_http_agree_with_the_adapters_in_this_proces
     assert sum(same) >= 0.9 * len(same), json.dumps({"same": sum(same), "of": len(same)})
 
 
-def test_serve_comes_up_says_when_its_engine_is_gone_brings_it_back_and_leaves_nothing(
+class Callers:
+    """Clients that ask one request after the other until they are told to stop; what each came to is kept."""
+
+    def __init__(self, url: str, number: int) -> None:
+        (trajectory,) = (t for t in load_trajectories(TRAJECTORIES) if t.name == HOLDOUT)
+        calls = [call for call in serve_calls(trajectory, 60) if call[0] != "extract-state"]
+        self.came: list[tuple[int | str, float, float]] = []  # to what, asked when, after how long
+        self._url, self._calls, self._stop = url, cycle(calls), Event()
+        self._threads = [Thread(target=self._ask) for _ in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        with httpx2.Client(timeout=200.0) as client:
+            while not self._stop.is_set():
+                operator, body = next(self._calls)
+                began = time.monotonic()
+                try:
+                    reply = client.post(f"{self._url}/v1/operators/{operator}", json=body)
+                    came: int | str = reply.status_code
+                    assert (came, reply.json()["outcome"]) in {(200, "valid"), (503, "unavailable")}
+                except httpx2.HTTPError as fault:
+                    came = repr(fault)
+                self.came.append((came, began, time.monotonic() - began))
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def until(self, wanted: int, status: int) -> bool:
+        """Whether so many more requests come to this status."""
+        start = len(self.came)
+        return _comes(lambda: sum(came == status for came, _, _ in self.came[start:]) >= wanted)
+
+
+def test_serve_under_load_says_when_its_engine_is_gone_brings_it_back_and_leaves_nothing(
     served: Served, tmp_path: Path
 ) -> None:
     output = (tmp_path / "out").open("wb")
@@ -200,7 +239,7 @@ def test_serve_comes_up_says_when_its_engine_is_gone_brings_it_back_and_leaves_n
         [
             sys.executable, "-c", "import latticemind; latticemind.main()", "serve", "--adapters",
             str(served.run), "--port", "0", "--max-model-len", "4096", "--log", str(tmp_path / "vllm.log"),
-            "--timeout", "60", "--", *SMALL,
+            "--timeout", str(TIMEOUT_S), "--", *SMALL,
         ],
         stderr=output, env=os.environ | {"PYTHONPATH": os.getcwd()},
     )  # fmt: skip
@@ -208,20 +247,25 @@ def test_serve_comes_up_says_when_its_engine_is_gone_brings_it_back_and_leaves_n
         url = _address(tmp_path / "out", process)
         family = psutil.Process(process.pid).children(recursive=True)
         assert httpx2.get(f"{url}/healthz").status_code == 200
+        callers = Callers(url, 8)
+        assert callers.until(16, 200)
         for child in family:
             if "EngineCore" in " ".join(child.cmdline()):
                 child.kill()
-        assert _until(url, 503)
-        (trajectory,) = (t for t in load_trajectories(TRAJECTORIES) if t.name == HOLDOUT)
-        operator, body = next(call for call in serve_calls(trajectory, 9) if call[0] == "compare-claims")
-        asked = httpx2.post(f"{url}/v1/operators/{operator}", json=body, timeout=90.0)
-        assert (asked.status_code, asked.json()["outcome"]) in {(503, "unavailable"), (200, "valid")}
-        assert _until(url, 200)
-        back = httpx2.post(f"{url}/v1/operators/{operator}", json=body, timeout=90.0)
-        assert (back.status_code, back.json()["outcome"]) == (200, "valid")
+        assert _comes(lambda: httpx2.get(f"{url}/healthz", timeout=10.0).status_code == 503)
+        assert callers.until(8, 503)
+        assert _comes(lambda: httpx2.get(f"{url}/healthz", timeout=10.0).status_code == 200)
+        assert callers.until(16, 200)
         family += psutil.Process(process.pid).children(recursive=True)
+        told, ended = time.monotonic(), len(callers.came)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(TIMEOUT_S + 40) == 0
+        callers.stop()
+        assert {came for came, _, _ in callers.came[:ended]} == {200, 503}
+        under_way = [came for came, began, _ in callers.came[ended:] if began < told]
+        assert under_way
+        assert set(under_way) == {200}
+        assert max(seconds for _, _, seconds in callers.came) < TIMEOUT_S + 5
         _, alive = psutil.wait_procs(family, timeout=20)
         assert alive == []
     finally:
@@ -239,9 +283,9 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError(log.read_text(encoding="utf-8"))
 
 
-def _until(url: str, status: int) -> bool:
+def _comes(true: Callable[[], bool]) -> bool:
     for _ in range(600):
-        if httpx2.get(f"{url}/healthz", timeout=10.0).status_code == status:
+        if true():
             return True
         time.sleep(0.5)
     return False
