@@ -2,5 +2,5 @@
 
 Front doors: `registry.read_registry` (which adapters, from files), `run` (engines, brought up and checked),
 `service.Service` with `app.build_app` (who answers, and over HTTP), `parity.measure_parity`. The room asks
-adapters that exist: it knows nothing of training data, trajectories or scores beyond what `eval` left on disk.
+adapters that exist; of training data and trajectories it knows nothing, of scores what `eval` left on disk.
 """

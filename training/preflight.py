@@ -16,6 +16,7 @@ from rapidfuzz import process
 
 from data_builders.examples import Example, read_examples
 from operators.adapter_checks import LEGAL_MAX_RANKS, smallest_max_lora_rank
+from operators.config import override_value
 from operators.errors import ConfigError, InputError, PreflightError
 from operators.models.bases import find_base
 from operators.sources import load_yaml
@@ -121,7 +122,7 @@ def with_overrides(data: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise ConfigError(f"{name!r}: {part} holds no keys", hint="see the file for its keys")
-        place[parts[-1]] = None if value == "null" else value
+        place[parts[-1]] = override_value(value, place.get(parts[-1]), name)
     return changed
 
 

@@ -80,6 +80,9 @@ def test_an_override_reaches_into_a_config_and_a_wrong_one_names_the_nearest_key
         "mined: {notes: 9, max_characters: 600, bot_share: 0.1}\n"
     )
     assert load_config(path, DataConfig, ["synthetic.scenarios=3"]).synthetic.scenarios == 3
+    assert load_config(path, DataConfig, ["synthetic.lengths=[6, 12]"]).synthetic.lengths == (6, 12)
+    with pytest.raises(ConfigError, match=r"synthetic\.lengths"):
+        load_config(path, DataConfig, ["synthetic.lengths=[6, 12"])
     with pytest.raises(ConfigError) as caught:
         load_config(path, DataConfig, ["synthetic.scenario=3"])
     assert "scenarios" in caught.value.hint

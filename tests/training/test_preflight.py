@@ -110,6 +110,7 @@ def test_a_template_that_renders_no_row_is_told_with_all_else(tmp_path: Path) ->
 def test_overrides_count_as_if_they_stood_in_the_file(tmp_path: Path) -> None:
     report = preflight(write_recipe(tmp_path), overrides=[f"base.pad_token={END}"], environment=ENVIRONMENT)
     assert {finding.guard for finding in report.findings} == {"T16"}
+    assert with_overrides({"tasks": {"x": ["a", "b"]}}, ["tasks.x=[c]"]) == {"tasks": {"x": ["c"]}}
     with pytest.raises(ConfigError, match="no key=value"):
         with_overrides({}, ["seed"])
     with pytest.raises(ConfigError, match="name holds no keys"):
