@@ -91,7 +91,7 @@ def serve(
     token = running.read_token(token_file)
     running.refuse_open_door(host, token)
     bound = running.listening_socket(host, port)
-    with running.ended_by_sigterm():
+    with bound, running.ended_by_sigterm():
         if engine is EngineKind.LOCAL:
             found = running.local_engine(
                 registry, _base(registry, base), batch_size=concurrency, timeout_s=timeout, progress=_say
@@ -105,7 +105,9 @@ def serve(
                 token=token, start_timeout_s=start_timeout, timeout_s=timeout, concurrency=concurrency,
                 progress=_say,
             )  # fmt: skip
-            route = import_module("serving.proxy").proxy_route(url, timeout_s=timeout, token=token)
+            route = import_module("serving.proxy").proxy_route(
+                url, timeout_s=timeout, token=token, ready=lambda: found.health().status == "ready"
+            )
         try:
             service = import_module("serving.service").Service(found, registry, threshold)
             app = import_module("serving.app").build_app(

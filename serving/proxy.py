@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx2
 from fastapi import APIRouter, Request, Response
@@ -13,17 +13,20 @@ PASSED = ("/v1/models", "/v1/chat/completions", "/v1/completions", "/tokenize")
 _OWN = frozenset(("host", "content-length", "connection", "transfer-encoding"))
 
 
-def proxy_route(url: str, *, timeout_s: float, token: str | None) -> APIRouter:
+def proxy_route(
+    url: str, *, timeout_s: float, token: str | None, ready: Callable[[], bool] = lambda: True
+) -> APIRouter:
     """Routes that go to the engine at `url` as they come, and stream back what it says; 503 when it is away.
 
+    `ready` says whether it has passed its checks: a server that has not is kept from everyone else.
     Whoever gets here has shown the token already; the engine, which has the same, is shown it again.
     """
     router = APIRouter(tags=["openai"])
-    client = httpx2.AsyncClient(
-        base_url=url, timeout=timeout_s, trust_env=False
-    )  # the engine is on this machine
+    client = httpx2.AsyncClient(base_url=url, timeout=timeout_s, trust_env=False)  # it is on this machine
 
     async def forward(request: Request) -> Response:
+        if not ready():
+            return JSONResponse({"error": "the engine is not ready", "hint": "see /healthz"}, 503)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
         headers.setdefault("accept-encoding", "identity")  # what comes is passed on as it is
         if token is not None:

@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import httpx2
 
 from operators.errors import EndpointError, LatticeMindError
 from operators.models.endpoint import EndpointModel
+from operators.models.text import ChoiceRequest, TextRequest
+from operators.outcome import Outcome, OutcomeKind
 from serving.vllm_command import VllmCommand
 from serving.wire import Health
 
@@ -24,13 +27,31 @@ GRACE_S = 20.0
 """From SIGTERM to SIGKILL."""
 
 LONGEST_PAUSE_S = 60.0
+PROGRESS_S = 10
 Check = Callable[[EndpointModel], None]
+AWAY: Outcome[Any] = Outcome(OutcomeKind.UNAVAILABLE, None, "vLLM is being started")
+
+
+class _WhileReady:
+    """The checked server as a model; while there is none, every request is unavailable at once."""
+
+    def __init__(self, checked: Callable[[], EndpointModel | None], identity: str) -> None:
+        self._checked, self.identity = checked, identity
+
+    def complete(self, requests: Sequence[TextRequest]) -> list[Outcome[str]]:
+        endpoint = self._checked()
+        return endpoint.complete(requests) if endpoint else [AWAY for _ in requests]
+
+    def choose(self, requests: Sequence[ChoiceRequest]) -> list[Outcome[tuple[float, ...]]]:
+        endpoint = self._checked()
+        return endpoint.choose(requests) if endpoint else [AWAY for _ in requests]
 
 
 class VllmEngine:
     """One vLLM server. `check` is asked before each start counts; it raises where the server is not right.
 
-    A server that dies is started again after a pause that doubles each time it dies before it is ready.
+    Until then nobody else reaches the server: a check that shares batches with callers proves nothing. A
+    server that dies is started again after a pause that doubles each time it dies before it is ready.
     """
 
     def __init__(
@@ -47,9 +68,9 @@ class VllmEngine:
     ) -> None:
         self.command, self.url, self.log = command, url, log
         self._check, self._token, self._start_timeout_s = check, token, start_timeout_s
-        self.model = EndpointModel(
-            url, base=command.base_name, token=token, timeout_s=timeout_s, concurrency=concurrency
-        )
+        self._timeout_s, self._concurrency = timeout_s, concurrency
+        self._checked: EndpointModel | None = None
+        self.model = _WhileReady(lambda: self._checked, command.base_name)
         self._child: subprocess.Popen[bytes] | None = None
         self._health = Health(status="starting")
         self._stopping = Event()
@@ -78,7 +99,6 @@ class VllmEngine:
         if self._watcher.is_alive():
             self._watcher.join()
             self._end()
-        self.model.close()
 
     def _bring_up(self, progress: Callable[[str], None]) -> None:
         self._end()
@@ -95,10 +115,12 @@ class VllmEngine:
                 )  # fmt: skip
             except OSError as fault:
                 raise EndpointError(f"vLLM cannot be started: {fault}") from fault
-        began = time.monotonic()
+        began, said = time.monotonic(), 0
         while not self._answers():
             waited = time.monotonic() - began
-            progress(f"vLLM is starting, {waited:.0f} s; its log: {self.log}")
+            if waited >= said:
+                progress(f"vLLM is starting, {waited:.0f} s; its log: {self.log}")
+                said += PROGRESS_S
             if child.poll() is not None:
                 raise EndpointError(
                     f"vLLM ended with status {child.returncode}:\n{self._tail()}",
@@ -112,8 +134,16 @@ class VllmEngine:
             if self._stopping.wait(POLL_S):
                 raise EndpointError("stopped while vLLM was starting")
         progress("vLLM is up; checking every adapter")
-        self._check(self.model)
-        self._health = Health(status="ready")
+        endpoint = EndpointModel(
+            self.url, base=self.command.base_name, token=self._token, timeout_s=self._timeout_s,
+            concurrency=self._concurrency,
+        )  # fmt: skip
+        try:
+            self._check(endpoint)
+        except BaseException:
+            endpoint.close()
+            raise
+        self._checked, self._health = endpoint, Health(status="ready")
 
     def _watch(self) -> None:
         """Until `close`: look at the server, and start it again when it is gone."""
@@ -129,6 +159,7 @@ class VllmEngine:
             if child is not None:
                 ended = f"vLLM ended with status {child.returncode}; starting it again"
                 self._health = Health(status="unavailable", detail=ended)
+                self._cut_off()
             if self._stopping.wait(pause):
                 return
             try:
@@ -148,8 +179,15 @@ class VllmEngine:
         """The end of the server's log."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
+    def _cut_off(self) -> None:
+        """Whoever waits for an answer is told that there is none."""
+        endpoint, self._checked = self._checked, None
+        if endpoint is not None:
+            endpoint.close()
+
     def _end(self) -> None:
         """SIGTERM to the server, then SIGKILL to whatever of its session is left."""
+        self._cut_off()
         child = self._child
         if child is None:
             return

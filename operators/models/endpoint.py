@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError
-from threading import Thread
+from concurrent.futures import CancelledError, Future
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,6 +24,10 @@ T = TypeVar("T")
 
 TOKEN_VARIABLE = "LATTICEMIND_TOKEN"
 """Environment variable with the bearer token, of clients and of `serve`."""
+
+CLOSED: Outcome[Any] = Outcome(OutcomeKind.UNAVAILABLE, None, "closed before the answer came")
+CLOSING_S = 5.0
+"""For calls to come to an end once they have been told to."""
 
 TOP_LOGPROBS = 20
 """What vLLM and OpenAI give at most: a choice that is not among them counts as impossible."""
@@ -67,6 +71,8 @@ class EndpointModel:
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if here else None,
         )  # fmt: skip
         self._turns = asyncio.Semaphore(concurrency)
+        self._asking: set[asyncio.Task[Any]] = set()
+        self._closed, self._closing = False, Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
@@ -80,10 +86,13 @@ class EndpointModel:
         self.close()
 
     def close(self) -> None:
-        """End the connections; a call under way ends with an EndpointError. Closing again does nothing."""
-        if self._loop.is_closed():
-            return
-        self._run(self._end())
+        """End the connections; whoever still waits gets `unavailable`. Closing again does nothing."""
+        with self._closing:  # what was submitted before this is ended below, nothing is after it
+            if self._closed:
+                return
+            self._closed = True
+            ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        ending.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -94,7 +103,7 @@ class EndpointModel:
         Raises: ConfigError for a refused token or an unknown model, InputError for a request that the server
         refuses (a prompt over its context), EndpointError when another model answers.
         """
-        return self._run(self._all(requests, self._complete))
+        return self._ask_all(requests, self._complete)
 
     def choose(self, requests: Sequence[ChoiceRequest]) -> list[Outcome[tuple[float, ...]]]:
         """For each request, in order, the probability of each of its choices among them.
@@ -102,15 +111,20 @@ class EndpointModel:
         Read off the first token of the answer; malformed where it does not tell the choices apart. Raises: as
         `complete`.
         """
-        return self._run(self._all(requests, self._choose))
+        return self._ask_all(requests, self._choose)
 
     def models(self) -> tuple[ServedModel, ...]:
         """What the server says it serves.
 
-        Raises: EndpointError when it does not answer, ConfigError for a refused token.
+        Raises: EndpointError when it does not answer or this is closed, ConfigError for a refused token.
         """
+        asked = self._submitted(self._models())
+        if asked is None:
+            raise EndpointError(f"{self.url}: {CLOSED.detail}")
         try:
-            return self._run(self._models())
+            return asked.result()
+        except CancelledError:
+            raise EndpointError(f"{self.url}: {CLOSED.detail}") from None
         except (openai.AuthenticationError, openai.PermissionDeniedError) as fault:
             raise self._refused_token() from fault
         except (openai.OpenAIError, TimeoutError, ValueError) as fault:
@@ -122,32 +136,42 @@ class EndpointModel:
             raw = await self._client.models.with_raw_response.list()
         return ModelList.model_validate_json(raw.content).data
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            work.close()
-            raise RuntimeError("this model is closed")
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-        except CancelledError:
-            raise EndpointError(f"{self.url}: closed before the answer came") from None
+    def _submitted(self, work: Coroutine[Any, Any, T]) -> Future[T] | None:
+        """The work on this model's own loop; None once it is closed."""
+        with self._closing:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        return None
 
     async def _end(self) -> None:
-        under_way = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in under_way:
+        calls = asyncio.all_tasks() - {asyncio.current_task()} - self._asking
+        for task in self._asking:
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        if calls:
+            _, late = await asyncio.wait(calls, timeout=CLOSING_S)
+            for task in late:  # a list of models, and nothing else
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         await self._client.close()
+
+    def _ask_all(self, requests: Sequence[R], ask: Callable[[R], Awaitable[Outcome[T]]]) -> list[Outcome[T]]:
+        asked = self._submitted(self._all(requests, ask))
+        return asked.result() if asked is not None else [CLOSED for _ in requests]
 
     async def _all(
         self, requests: Sequence[R], ask: Callable[[R], Awaitable[Outcome[T]]]
     ) -> list[Outcome[T]]:
-        """Every outcome in order; the first error stops the others."""
+        """Every outcome in order; the first error stops the others, `close` makes them unavailable."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._in_turn(request, ask)) for request in requests]
+                self._asking.update(tasks)
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
-        return [task.result() for task in tasks]
+        finally:
+            self._asking.difference_update(tasks)
+        return [CLOSED if task.cancelled() else task.result() for task in tasks]
 
     async def _in_turn(self, request: R, ask: Callable[[R], Awaitable[Outcome[T]]]) -> Outcome[T]:
         async with self._turns:

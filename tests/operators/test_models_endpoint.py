@@ -281,8 +281,21 @@ def test_closing_twice_is_closing() -> None:
     model = EndpointModel(NOWHERE, base="base")
     model.close()
     model.close()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(EndpointError, match="closed"):
         model.models()
+    assert [outcome.kind for outcome in model.complete([text("late")] * 2)] == [OutcomeKind.UNAVAILABLE] * 2
+
+
+def test_whoever_still_waits_at_the_end_is_told_so_at_once() -> None:
+    with served(lambda _: Reply({}, delay_s=20), concurrency=2) as (_, model), ThreadPoolExecutor(2) as pool:
+        one = pool.submit(model.complete, [text("slow")] * 3)  # the third waits for its turn
+        other = pool.submit(model.choose, [choice()])
+        time.sleep(0.3)
+        began = time.monotonic()
+        model.close()
+        kinds = [o.kind for o in one.result()] + [o.kind for o in other.result()]
+        assert time.monotonic() - began < 5
+        assert kinds == [OutcomeKind.UNAVAILABLE] * 4
 
 
 def test_an_impossible_port_or_bound_is_refused() -> None:

@@ -30,6 +30,7 @@ from operators.config import load_config
 from operators.errors import EndpointError
 from operators.learned.judge import LearnedCompare
 from operators.models.bases import FoundBase
+from operators.models.endpoint import EndpointModel
 from operators.models.local.model import LocalModel
 from operators.models.text import TextRequest
 from operators.outcome import OutcomeKind
@@ -121,7 +122,8 @@ def small_memory() -> Iterator[None]:
 
 
 def test_sound_adapters_pass_every_check(served: Served) -> None:
-    check_models(served.engine.model.models(), served.good)
+    with EndpointModel(served.engine.url, base=served.good.base.id) as model:
+        check_models(model.models(), served.good)
     check_prompts(served.engine.url, served.good, token=None)
     check_answers(served.engine.model, served.good)
 
