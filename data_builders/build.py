@@ -20,7 +20,7 @@ from data_builders.splits import Fold, leave_one_out
 from data_builders.trajectory import Trajectory
 from operators.artefacts import environment, new_folder, sha256_of, write_json
 from operators.errors import InputError, LeakError
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import PROMPT_VERSIONS
 from operators.schema import FrozenModel
 
 
@@ -49,7 +49,7 @@ class Manifest(FrozenModel):
 
     config: DataConfig
     seed: int
-    prompt_version: str
+    prompt_versions: dict[str, str]
     examples: int
     counts: dict[str, int]
     folds: dict[str, dict[str, int]]
@@ -113,7 +113,7 @@ def build_data(
         manifest = Manifest(
             config=config,
             seed=seed,
-            prompt_version=PROMPT_VERSION,
+            prompt_versions=PROMPT_VERSIONS,
             examples=len(rows),
             counts=_counts(rows),
             folds={

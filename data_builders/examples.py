@@ -15,7 +15,6 @@ from operators.claims import StateClaim, content_hash
 from operators.errors import InputError
 from operators.normal import CLOSED_FORMS, normal_text
 from operators.prompts import (
-    PROMPT_VERSION,
     SELECT_CHOICES,
     Message,
     compare_completion,
@@ -24,6 +23,7 @@ from operators.prompts import (
     direct_messages,
     fill_completion,
     fill_messages,
+    prompt_version,
     select_messages,
     update_completion,
     update_messages,
@@ -139,15 +139,16 @@ class _Maker:
     ) -> Example:
         completion: list[Message] = [{"role": "assistant", "content": answer}]
         values = {value for claim in claims for value in _open_values(claim, self.schema)}
+        version = prompt_version(self.operator)
         named = [claim.evidence.commit for claim in claims if claim.evidence.commit]
         return Example(
-            id=content_hash(self.operator, PROMPT_VERSION, prompt, completion, self.origin, self.case),
+            id=content_hash(self.operator, version, prompt, completion, self.origin, self.case),
             operator=self.operator,
             task=task,
             source=self.source,
             origin=self.origin,
             case=self.case,
-            prompt_version=PROMPT_VERSION,
+            prompt_version=version,
             prompt=prompt,
             completion=completion,
             note=note,

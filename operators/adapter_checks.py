@@ -11,7 +11,7 @@ from pathlib import Path
 from operators.adapter_weights import PROJECTIONS, LoraTensor, fault, read_header, refuse_dead
 from operators.adapters import CARD, WEIGHTS, AdapterCard, BaseCard, read_card, weights_hash
 from operators.errors import PreflightError
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import prompt_version
 
 PEFT_CONFIG = "adapter_config.json"
 LEGAL_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -47,9 +47,10 @@ def verify_adapter(folder: Path, base: BaseCard | None = None) -> AdapterCard:
     Raises: PreflightError with the first fault, its file and what to do.
     """
     card = read_card(folder)
-    if card.prompt_version != PROMPT_VERSION:
+    current = prompt_version(card.operator)
+    if card.prompt_version != current:
         raise fault(
-            folder / CARD, f"was trained on prompt version {card.prompt_version}, this is {PROMPT_VERSION}",
+            folder / CARD, f"was trained on prompt version {card.prompt_version}, this is {current}",
             "train again, or use the version of latticemind that it was trained with",
         )  # fmt: skip
     if base is not None:

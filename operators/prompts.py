@@ -2,7 +2,7 @@
 
 A note stands in a prompt as quoted lines with model control tokens broken up, so that nothing inside it can
 become an instruction boundary. What is arithmetic (scores, recency, scope, equality) is computed here and
-handed over as facts; a model is asked only what words mean.
+handed over as facts, and so is what the rules find in a note; a model is asked what words mean.
 
 The rows of one operator open with the same system message, and all extraction rows of one note with the note:
 what they share is read once, by the trainer, by the local backend and by a server's prefix cache.
@@ -19,11 +19,12 @@ from typing_extensions import TypedDict
 from operators.claims import ANY_SCOPE, Action, MemoryItem, Note, Relation, StateClaim
 from operators.items import LiveItems
 from operators.quotes import as_allowed, quote_for
+from operators.rules.facts import best_reading, named_parts
 from operators.rules.mentions import named_scopes
 from operators.schema import Cardinality, Entity, Slot, SlotSchema
 
-PROMPT_VERSION = "4"
-"""Stamped on examples and adapters; change it with any change of what the functions below render."""
+PROMPT_VERSIONS = {"extract-state": "5", "compare-claims": "4", "update-memory": "4"}
+"""Stamped on examples and adapters; change an operator's with any change of what is rendered for it below."""
 
 SELECT_CHOICES = ("yes", "no")
 _BARE_TOKENS = (
@@ -52,9 +53,14 @@ UPDATE_SYSTEM = (
 )
 
 
+def prompt_version(operator: str) -> str:
+    """The version of one operator's prompts; for an adapter of all operators, those of all."""
+    return PROMPT_VERSIONS.get(operator) or "+".join(PROMPT_VERSIONS.values())
+
+
 def direct_messages(note: Note, schema: SlotSchema) -> list[Message]:
     """Every claim in one answer: the note, then all pairs it may speak of."""
-    pairs = "\n".join(pair_line(entity, slot) for entity, slot in schema.pairs())
+    pairs = "\n".join(pair_line(*pair) + _facts(note, *pair) for pair in schema.pairs())
     tail = f"Pairs:\n{pairs}\nList what the note states, as JSON.{_scope_line(note, schema)}"
     return _extract(note, tail)
 
@@ -73,12 +79,13 @@ def direct_completion(note: Note, schema: SlotSchema, claims: Iterable[StateClai
 
 def select_messages(note: Note, entity: Entity, slot: Slot) -> list[Message]:
     """Whether the note states one pair; the answer is one of SELECT_CHOICES."""
-    return _extract(note, f"Pair: {pair_line(entity, slot)}\nStated?")
+    return _extract(note, f"Pair: {pair_line(entity, slot)}{_facts(note, entity, slot)}\nStated?")
 
 
 def fill_messages(note: Note, schema: SlotSchema, entity: Entity, slot: Slot) -> list[Message]:
     """What the note says of one pair, each value with the quote that says it."""
-    tail = f"Pair: {pair_line(entity, slot)}\nValue as JSON.{_scope_line(note, schema)}"
+    facts = _facts(note, entity, slot, stated=True)
+    tail = f"Pair: {pair_line(entity, slot)}{facts}\nValue as JSON.{_scope_line(note, schema)}"
     return _extract(note, tail)
 
 
@@ -158,6 +165,24 @@ def sanitised(text: str) -> str:
 def _extract(note: Note, tail: str) -> list[Message]:
     user = f"Note ({note.evidence_type.value}):\n{quoted(note.text)}\n{tail}"
     return [{"role": "system", "content": EXTRACT_SYSTEM}, {"role": "user", "content": user}]
+
+
+def _facts(note: Note, entity: Entity, slot: Slot, *, stated: bool = False) -> str:
+    """What code finds of a pair: which of its names the note holds, and the value that rules would read.
+
+    Nothing for a pair that is not named, unless it is known to be stated: then the reading.
+    """
+    text = sanitised(note.text)
+    named = named_parts(text, entity, slot)
+    if not named and not stated:
+        return ""
+    found = [f"{' and '.join(named)} named"] if named else []
+    reading = best_reading(text, entity, slot)
+    if reading is not None:
+        removed = "removed " if reading.value is None else ""
+        value = reading.value if reading.value is not None else reading.retires
+        found.append(f"reads {removed}{_json(value) if value is not None else ''}".rstrip())
+    return f" [{'; '.join(found)}]" if found else ""
 
 
 def _scope_line(note: Note, schema: SlotSchema) -> str:

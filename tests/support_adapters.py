@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from operators.adapters import WEIGHTS, AdapterCard, BaseCard, weights_hash, write_card
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import prompt_version
 
 BASE = BaseCard(id="org/small", revision="r1", config_hash="c1", tokenizer_hash="t1")
 RANK, WIDTH = 8, 32
@@ -55,7 +55,7 @@ def card(folder: Path, **changes: object) -> AdapterCard:
     """The card of what lies in the folder."""
     data: dict[str, object] = {
         "operator": "extract-state", "tasks": ["select", "fill"], "holdout": "one", "stage": "fold",
-        "parent": None, "base": BASE.model_dump(), "prompt_version": PROMPT_VERSION, "data_hash": "d1",
+        "parent": None, "base": BASE.model_dump(), "prompt_version": prompt_version(str(changes.get("operator", "extract-state"))), "data_hash": "d1",
         "recipe_hash": "h1", "weights_hash": weights_hash(folder), "dtype": "float32",
         "config": {"lora": {"r": RANK, "alpha": 16}}, "environment": {},
         "training": {"rows": 1200, "row_tokens": 34_567, "last_loss": 0.25},

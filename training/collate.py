@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from operators.models.local.prefix_tree import Pack, TokenRow, pack_rows, pad_rows, unique_tokens
-
-Loss = Literal["token", "row"]
 
 
 class Feature(TypedDict):
@@ -22,7 +20,10 @@ class Feature(TypedDict):
 
 
 class Batch(TypedDict):
-    """What one forward pass is given. The trainer counts `shift_labels`: a step's loss is divided by them."""
+    """What one forward pass is given. The trainer counts `shift_labels`: a step's loss is divided by them.
+
+    They are one for each unit of the rows' weight.
+    """
 
     packs: list[Pack]
     shift_labels: Tensor
@@ -34,7 +35,7 @@ class PrefixTreeCollator:
     """Packs of whole cases, each of at most `pack_tokens` unique tokens unless one case alone has more."""
 
     pack_tokens: int
-    loss: Loss
+    length_power: float
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         packs: list[Pack] = []
@@ -49,7 +50,7 @@ class PrefixTreeCollator:
             waiting += rows
             size = unique_tokens(waiting)
         packs.append(pack_rows(waiting))
-        return _batch(packs, self.loss)
+        return _batch(packs, self.length_power)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,12 @@ class PaddedCollator:
     """Every row by itself in one padded batch, as plain training has it."""
 
     pad_id: int
-    loss: Loss
+    length_power: float
 
     def __call__(self, features: Sequence[Feature]) -> Batch:
         return _batch(
-            [pad_rows([row for feature in features for row in rows_of(feature)], self.pad_id)], self.loss
+            [pad_rows([row for feature in features for row in rows_of(feature)], self.pad_id)],
+            self.length_power,
         )
 
 
@@ -78,7 +80,16 @@ def rows_of(feature: Feature) -> list[TokenRow]:
     ]
 
 
-def _batch(packs: list[Pack], loss: Loss) -> Batch:
-    """For the token loss each target is counted, for the row loss each row."""
-    counted = [pack.targets if loss == "token" else pack.rows.unique() for pack in packs]
-    return Batch(packs=packs, shift_labels=torch.cat(counted), labels=torch.cat(counted))
+def row_weights(pack: Pack, power: float) -> tuple[Tensor, Tensor]:
+    """For each row of a pack its number of targets, and its weight in the loss: that to `power`, rounded.
+
+    Both [rows]. Weights are whole numbers, as the trainer counts a step's total weight like labels.
+    """
+    counts = pack.rows.bincount()
+    return counts, counts.pow(power).round().long()
+
+
+def _batch(packs: list[Pack], power: float) -> Batch:
+    total = sum(int(row_weights(pack, power)[1].sum()) for pack in packs)
+    counted = torch.ones(total, dtype=torch.long)
+    return Batch(packs=packs, shift_labels=counted, labels=counted)

@@ -54,13 +54,13 @@ class StageConfig(FrozenModel):
 class OptimConfig(FrozenModel):
     """batch_size counts cases (a note with all its rows, or one compare or update row) of one forward pass.
 
-    One optimizer step takes batch_size times accumulation cases. Its loss is the mean over their labelled
-    tokens, or over their rows (`row`: a select row's one word then counts as much as a long fill answer).
+    One optimizer step takes batch_size times accumulation cases. Its loss is the mean over their rows, each
+    row's own mean weighed by its number of labelled tokens to the power `length_power`: 1 is the usual mean
+    over tokens, at 0 a select row's one word counts as much as a long fill answer.
     `warmup` below 1 is a share of the steps.
     """
 
-    loss: Literal["token", "row"]
-
+    length_power: float = Field(ge=0, le=1)
     shared: StageConfig
     fold: StageConfig
     batch_size: Sizes

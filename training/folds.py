@@ -17,7 +17,7 @@ from operators.claims import content_hash
 from operators.errors import ConfigError, TrainingError
 from operators.models.bases import FoundBase
 from operators.models.local.model import LocalModel
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import prompt_version
 from training.config import TrainConfig
 from training.rows import DataFolder, Selection, select, tokenise
 from training.trainer import (
@@ -217,7 +217,7 @@ class Run:
         before = parent.card.weights_hash if parent else None
         base = self.base.card.model_dump()
         return content_hash(
-            recipe, job.operator, job.stage, selection.data_hash, before, base, PROMPT_VERSION
+            recipe, job.operator, job.stage, selection.data_hash, before, base, prompt_version(job.operator)
         )
 
     def _card(
@@ -239,7 +239,7 @@ class Run:
             stage=job.stage,
             parent=parent.card.name if parent else None,
             base=self.base.card,
-            prompt_version=PROMPT_VERSION,
+            prompt_version=prompt_version(job.operator),
             data_hash=selection.data_hash,
             recipe_hash=recipe,
             weights_hash=weights_hash(draft),

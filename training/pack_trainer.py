@@ -17,15 +17,16 @@ from trl.trainer.sft_trainer import SFTTrainer
 from operators.errors import TrainingError
 from operators.models.local.prefix_tree import Pack, mask_for, target_logits
 from training.checkpoints import Tally, seal
+from training.collate import row_weights
 
 Progress = Callable[[str], None]
 
 
 class PackTrainer(SFTTrainer):
-    """TRL's SFTTrainer over packs; the loss is a mean over the step's labelled tokens, or over its rows."""
+    """TRL's SFTTrainer over packs; the loss is a weighted mean over the step's rows."""
 
     autocast: bool = False
-    by_row: bool = False
+    length_power: float = 1.0
     row_tokens: int = 0
     run_tokens: int = 0
     before: Tally = Tally()
@@ -38,9 +39,9 @@ class PackTrainer(SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """The packs' summed cross-entropy over the number of targets in the whole optimizer step.
+        """The packs' weighed cross-entropy over the weight of all rows in the whole optimizer step.
 
-        Times the number of processes, as their gradients are averaged and the targets are those of all.
+        Times the number of processes, as their gradients are averaged and the rows are those of all.
         """
         if return_outputs or num_items_in_batch is None:
             raise TrainingError("a pack has a loss only within a training step")
@@ -65,9 +66,8 @@ class PackTrainer(SFTTrainer):
         with self._precision():
             logits = _synchronised(model, pack) if _is_wrapped(model) else target_logits(model, pack)
         losses = nn.functional.cross_entropy(logits.float(), pack.targets, reduction="none")
-        if self.by_row:
-            losses = losses / pack.rows.bincount()[pack.rows]
-        return losses.sum()
+        counts, weights = row_weights(pack, self.length_power)
+        return (losses * (weights / counts)[pack.rows]).sum()
 
     def _precision(self) -> AbstractContextManager[Any]:
         if not self.autocast:

@@ -16,7 +16,7 @@ from operators.claims import content_hash
 from operators.errors import InputError
 from operators.models.local.prefix_tree import TokenRow
 from operators.models.local.render import completion_ids, prompt_ids
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import PROMPT_VERSIONS
 from training.config import Counts, TrainConfig
 
 
@@ -63,10 +63,10 @@ class DataFolder:
             raise InputError(
                 "no manifest.json here", file=folder, hint="give a folder that `data build` wrote"
             )
-        version = json.loads(manifest.read_text(encoding="utf-8"))["prompt_version"]
-        if version != PROMPT_VERSION:
+        versions = json.loads(manifest.read_text(encoding="utf-8")).get("prompt_versions")
+        if versions != PROMPT_VERSIONS:
             raise InputError(
-                f"rows of prompt version {version}, this is {PROMPT_VERSION}", file=manifest,
+                f"rows of prompt versions {versions}, these are {PROMPT_VERSIONS}", file=manifest,
                 hint="build the data again",
             )  # fmt: skip
         self.folder = folder

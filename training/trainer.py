@@ -181,9 +181,9 @@ def train_adapter(
     if count == 0:
         raise TrainingError("the adapter has no trainable parameter (T26)")
     collator = (
-        PrefixTreeCollator(config.pack_tokens, config.optim.loss)
+        PrefixTreeCollator(config.pack_tokens, config.optim.length_power)
         if config.batching == "prefix-tree"
-        else PaddedCollator(_pad_id(loaded.tokenizer), config.optim.loss)
+        else PaddedCollator(_pad_id(loaded.tokenizer), config.optim.length_power)
     )
     trainer = PackTrainer(
         model=model,
@@ -197,7 +197,7 @@ def train_adapter(
         trainer.add_callback(_board_in(board or work / "tensorboard"))
     trainer.add_callback(Watch(trainer, progress))
     trainer.autocast = config.autocast
-    trainer.by_row = config.optim.loss == "row"
+    trainer.length_power = config.optim.length_power
     trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
     last = newest_whole(work)
     if last is not None:

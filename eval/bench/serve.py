@@ -23,7 +23,7 @@ from operators.errors import EndpointError
 from operators.models.endpoint import is_loopback
 from operators.models.scripted import ScriptedModel
 from operators.models.text import ChoiceRequest, TextRequest
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import prompt_version
 from serving.app import build_app
 from serving.local_engine import LocalEngine
 from serving.openai_route import local_route
@@ -180,7 +180,8 @@ def scripted_service() -> Service:
             Path(),
             AdapterCard(
                 operator=operator, tasks=(task,), holdout="none", stage="single", parent=None, base=base,
-                prompt_version=PROMPT_VERSION, data_hash="-", recipe_hash="-", weights_hash="-", dtype="-",
+                prompt_version=prompt_version(operator),
+                data_hash="-", recipe_hash="-", weights_hash="-", dtype="-",
                 config={}, training={}, environment={},
             ),
             {},

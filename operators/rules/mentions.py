@@ -60,6 +60,15 @@ class Target:
     only_slot: bool
     unique_slot: bool
 
+    @staticmethod
+    def of(entity: Entity, slot: Slot, *, unique_slot: bool = False) -> Target:
+        """The pair made ready; whether its slot's name is unique is for the schema to say."""
+        values = {name: NameMatcher.of((name, *aliases)) for name, aliases in slot.values.items()}
+        return Target(
+            entity, slot, NameMatcher.of(entity.names), NameMatcher.of(slot.names), values,
+            only_slot=len(entity.slots) == 1, unique_slot=unique_slot,
+        )  # fmt: skip
+
 
 class SchemaIndex:
     """A schema made ready for matching; build it once per schema."""
@@ -69,15 +78,9 @@ class SchemaIndex:
         owners: dict[str, int] = {}
         for _, slot in schema.pairs():
             owners[slot.slot] = owners.get(slot.slot, 0) + 1
-        entity_names = {e.entity: NameMatcher.of(e.names) for e in schema.entities}
         self.targets = tuple(
-            Target(
-                entity, slot, entity_names[entity.entity], NameMatcher.of(slot.names),
-                {name: NameMatcher.of((name, *aliases)) for name, aliases in slot.values.items()},
-                only_slot=len(entity.slots) == 1, unique_slot=owners[slot.slot] == 1,
-            )
-            for entity, slot in schema.pairs()
-        )  # fmt: skip
+            Target.of(entity, slot, unique_slot=owners[slot.slot] == 1) for entity, slot in schema.pairs()
+        )
         self._branches = {name: NameMatcher.of((name, *aliases)) for name, aliases in schema.branches.items()}
         self._envs = {name: NameMatcher.of((name, *aliases)) for name, aliases in schema.envs.items()}
 

@@ -19,7 +19,7 @@ from operators.learned.judge import LearnedCompare, LearnedUpdate
 from operators.models.few_shot import FewShot
 from operators.models.text import ChoiceRequest, TextRequest
 from operators.outcome import Outcome, OutcomeKind, valid
-from operators.prompts import Message, fill_completion
+from operators.prompts import Message, direct_messages, fill_completion, fill_messages, select_messages
 from operators.schema import Cardinality, Entity, Slot, SlotSchema
 from operators.status import Status
 
@@ -282,3 +282,34 @@ def test_a_batch_answers_each_note_as_one_by_one() -> None:
     operator = TwoStageExtract(model)
     batch = operator.extract_batch([(blank, SCHEMA), (NOTE, SCHEMA), (blank, SCHEMA)])
     assert batch == [operator.extract(note, SCHEMA) for note in (blank, NOTE, blank)]
+
+
+@pytest.mark.parametrize(
+    ("text", "slot", "finding"),
+    [
+        ("The api listens on port 8080 now.", "port", '[entity and slot named; reads "8080"]'),
+        ("The api runs in careful mode.", "mode", '[entity and slot named; reads "safe"]'),
+        ("The api might move to port 9090.", "port", "[entity and slot named]"),
+        ("The `zip` plugin was removed from the api.", "plugins", '[entity named; reads removed "zip"]'),
+        ("Port 8080 it is.", "mode", None),
+    ],
+)  # fmt: skip
+def test_the_prompt_says_what_code_finds_of_a_pair(text: str, slot: str, finding: str | None) -> None:
+    note = NOTE.model_copy(update={"text": text})
+    pair = (SCHEMA.entities[0], SCHEMA.slot("api", slot))
+    for messages in (select_messages(note, *pair), direct_messages(note, SCHEMA)):
+        (line,) = [line for line in messages[1]["content"].splitlines() if f"api.{slot} " in line]
+        assert finding in line if finding else "[" not in line
+
+
+def test_what_is_read_beside_no_name_is_told_only_of_a_pair_known_to_be_stated() -> None:
+    note = NOTE.model_copy(update={"text": "Everything is set to careful now. <|im_end|>"})
+    pair = (SCHEMA.entities[0], SCHEMA.slot("api", "mode"))
+    assert "reads" not in select_messages(note, *pair)[1]["content"]
+    assert '[reads "safe"]' in fill_messages(note, SCHEMA, *pair)[1]["content"]
+
+
+def test_a_value_that_code_reads_carries_no_control_token() -> None:
+    note = NOTE.model_copy(update={"text": "The api's plugins: `<|im_end|>`."})
+    pair = (SCHEMA.entities[0], SCHEMA.slot("api", "plugins"))
+    assert "<|im_end|>" not in fill_messages(note, SCHEMA, *pair)[1]["content"]

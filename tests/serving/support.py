@@ -23,7 +23,7 @@ from operators.claims import Relation
 from operators.models.scripted import Scores, ScriptedModel, Text
 from operators.models.text import ChoiceRequest, TextModel, TextRequest
 from operators.outcome import Outcome, OutcomeKind
-from operators.prompts import PROMPT_VERSION, compare_completion
+from operators.prompts import compare_completion, prompt_version
 from operators.schema import SlotSchema
 from serving.app import MAX_BYTES, build_app
 from serving.local_engine import LocalEngine
@@ -89,7 +89,7 @@ def adapter(
     """An adapter that is only a card; `measured` is what an evaluation wrote of it."""
     card = AdapterCard(
         operator=operator, tasks=tuple(tasks), holdout=holdout, stage="fold", parent=None, base=base,
-        prompt_version=PROMPT_VERSION, data_hash="d", recipe_hash="r", weights_hash="w", dtype="float32",
+        prompt_version=prompt_version(operator), data_hash="d", recipe_hash="r", weights_hash="w", dtype="float32",
         config={}, training={}, environment={}, canaries=tuple(canaries),
     )  # fmt: skip
     return ServedAdapter(Path("nowhere"), card, measured)

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from data_builders.examples import Example, Source
 from operators.adapters import CARD, WEIGHTS
 from operators.config import load_config
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import prompt_version
 from tests import support_adapters
 from tests.support_adapters import Tensors
 from training.config import TrainConfig
@@ -76,7 +76,7 @@ def example(**changes: Any) -> Example:
     """A compare row in the form that `data build` writes."""
     row: dict[str, Any] = {
         "id": "row-1", "operator": "compare-claims", "task": "compare", "source": Source.SYNTHETIC,
-        "origin": "s", "case": "c", "prompt_version": PROMPT_VERSION,
+        "origin": "s", "case": "c", "prompt_version": prompt_version("compare-claims"),
         "prompt": [{"role": "system", "content": "Compare."}, {"role": "user", "content": "> a note"}],
         "completion": [{"role": "assistant", "content": '{"relation": "same"}'}],
         "note": "", "commits": [], "open_values": [],

@@ -11,7 +11,7 @@ from data_builders.gold import gold_cases
 from data_builders.splits import leave_one_out
 from data_builders.trajectory import load_trajectories
 from operators.models.bases import FoundBase, find_base
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import PROMPT_VERSIONS
 from tests.support_models import tiny_base
 from training.config import TrainConfig
 from training.folds import Finished, Run, plan_jobs
@@ -42,7 +42,7 @@ def recipe(**changes: Any) -> TrainConfig:
         "optim": {
             "shared": {"learning_rate": 1e-3, "epochs": 1}, "fold": {"learning_rate": 1e-3, "epochs": 1},
             "batch_size": dict.fromkeys(OPERATORS, 2), "accumulation": dict.fromkeys(OPERATORS, 1),
-            "loss": "token", "optimizer": "adamw_torch", "scheduler": "cosine", "warmup": 0, "weight_decay": 0.0,
+            "length_power": 1.0, "optimizer": "adamw_torch", "scheduler": "cosine", "warmup": 0, "weight_decay": 0.0,
             "max_grad_norm": 1.0, "seed": 0,
         },
         "max_length": 4000, "batching": "prefix-tree", "pack_tokens": 3000, "autocast": False,
@@ -77,7 +77,7 @@ def write_data(folder: Path) -> Path:
     for fold in leave_one_out(rows, near_duplicate=85):
         split = {"holdout": fold.holdout, "train": list(fold.train), "test": list(fold.test)}
         (folder / "splits" / f"{fold.holdout}.json").write_text(json.dumps(split), encoding="utf-8")
-    (folder / "manifest.json").write_text(json.dumps({"prompt_version": PROMPT_VERSION}), encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps({"prompt_versions": PROMPT_VERSIONS}), encoding="utf-8")
     return folder
 
 

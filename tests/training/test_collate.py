@@ -31,7 +31,7 @@ def targets(packs: list[Pack]) -> list[int]:
 def test_packs_hold_every_case_whole_in_order_and_within_the_bound(
     found: list[list[TokenRow]], bound: int
 ) -> None:
-    batch = PrefixTreeCollator(bound, "token")([feature_of(rows) for rows in found])
+    batch = PrefixTreeCollator(bound, 1.0)([feature_of(rows) for rows in found])
     wanted = [token for rows in found for row in rows for token in row.ids[row.labelled_from :]]
     assert targets(batch["packs"]) == wanted
     assert batch["shift_labels"].tolist() == wanted
@@ -48,18 +48,19 @@ def test_packs_hold_every_case_whole_in_order_and_within_the_bound(
 def test_a_pack_is_closed_only_when_the_next_case_does_not_fit(found: list[list[TokenRow]]) -> None:
     everything = [row for rows in found for row in rows]
     roomy = sum(unique_tokens(rows) for rows in found)
-    (pack,) = PrefixTreeCollator(roomy, "token")([feature_of(rows) for rows in found])["packs"]
+    (pack,) = PrefixTreeCollator(roomy, 1.0)([feature_of(rows) for rows in found])["packs"]
     assert pack.input_ids.numel() == unique_tokens(everything)
 
 
 @pytest.mark.parametrize("collator", [PrefixTreeCollator, PaddedCollator])
-def test_the_row_loss_counts_rows_and_the_token_loss_targets(
+def test_a_step_counts_targets_rows_or_what_lies_between(
     collator: type[PrefixTreeCollator] | type[PaddedCollator],
 ) -> None:
     features = [feature_of(case(note, 5)) for note in (3, 4)]
-    assert collator(4000, "row")(features)["shift_labels"].numel() == 6
-    assert collator(4000, "token")(features)["shift_labels"].numel() == 2 * (3 + 4 + 3)
-    (pack,) = collator(4000, "row")(features)["packs"]
+    assert collator(4000, 0.0)(features)["shift_labels"].numel() == 6
+    assert collator(4000, 1.0)(features)["shift_labels"].numel() == 2 * (3 + 4 + 3)
+    assert collator(4000, 0.5)(features)["shift_labels"].numel() == 2 * (2 + 2 + 2)  # roots, rounded
+    (pack,) = collator(4000, 0.0)(features)["packs"]
     assert torch.equal(pack.rows.bincount(), torch.tensor([3, 4, 3] * 2))
 
 

@@ -227,7 +227,7 @@ def test_nothing_to_train_on_and_unknown_names_are_errors(
     (tmp_path / "x").mkdir()
     with pytest.raises(InputError, match=r"manifest\.json"):
         DataFolder(tmp_path / "x")
-    (tmp_path / "x/manifest.json").write_text('{"prompt_version": "0"}')
+    (tmp_path / "x/manifest.json").write_text('{"prompt_versions": {}}')
     with pytest.raises(InputError, match="prompt version 0"):
         DataFolder(tmp_path / "x")
     assert not list_adapters(tmp_path / "run")

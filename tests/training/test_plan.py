@@ -15,7 +15,7 @@ from rich.console import Console
 from operators.config import load_config
 from operators.errors import ConfigError, InputError
 from operators.models.local.prefix_tree import TokenRow, pack_rows, unique_tokens
-from operators.prompts import PROMPT_VERSION
+from operators.prompts import PROMPT_VERSIONS
 from tests.training.preflight_files import CONFIGS, example
 from training.collate import PrefixTreeCollator, feature_of
 from training.config import PROJECTIONS, TrainConfig
@@ -122,7 +122,7 @@ def test_what_a_layer_keeps_is_what_autograd_saves(dtype: torch.dtype, autocast:
 
 def test_counts_are_those_of_the_packs_that_run() -> None:
     cases = random_cases(9, random.Random(3))
-    batch = PrefixTreeCollator(100, "token")([feature_of(rows) for rows in cases])
+    batch = PrefixTreeCollator(100, 1.0)([feature_of(rows) for rows in cases])
     packs = packs_of(cases, 100)
     assert [unique_tokens(pack) for pack in packs] == [pack.input_ids.numel() for pack in batch["packs"]]
     one = workload("one", [cases], pack_tokens=100, epochs=1, accumulation=1)
@@ -195,7 +195,7 @@ def test_a_dry_run_plans_every_adapter_of_both_modes(tmp_path: Path) -> None:
     for holdout in ("t0", "t1"):
         train = [row.id for row in (*trajectories, *synthetic) if row.origin != holdout]
         (tmp_path / "splits" / f"{holdout}.json").write_text(json.dumps({"train": train}), "utf-8")
-    (tmp_path / "manifest.json").write_text(json.dumps({"prompt_version": PROMPT_VERSION}), "utf-8")
+    (tmp_path / "manifest.json").write_text(json.dumps({"prompt_versions": PROMPT_VERSIONS}), "utf-8")
     plans = [
         dry_run(config, DataFolder(tmp_path), operators=["compare-claims"], holdouts=["all"], gpu="H200")
         for config in (RECIPE, RECIPE.model_copy(update={"mode": "from-scratch"}))

@@ -94,20 +94,21 @@ def test_what_only_costs_or_watches_does_not_change_the_weights(
     assert_equal(found[1].folder, found[0].folder)
 
 
-def test_the_row_loss_too_is_one_mean_over_the_whole_step(
-    tmp_path: Path, data: Path, base: FoundBase
+@pytest.mark.parametrize("power", [0.0, 0.5])
+def test_rows_of_any_weight_make_one_mean_over_the_whole_step(
+    tmp_path: Path, data: Path, base: FoundBase, power: float
 ) -> None:
     operator = "extract-state"
     found = [
         one(
-            tmp_path / f"{size}-{loss}", data, base,
+            tmp_path / f"{size}-{share}", data, base,
             recipe(
-                **SCRATCH, optim__loss=loss, optim__batch_size={operator: size},
+                **SCRATCH, optim__length_power=share, optim__batch_size={operator: size},
                 optim__accumulation={operator: 4 // size},
             ),
             operator,
         )
-        for size, loss in ((4, "row"), (1, "row"), (4, "token"))
+        for size, share in ((4, power), (1, power), (4, 1.0))
     ]  # fmt: skip
     assert_equal(found[1].folder, found[0].folder)
     with pytest.raises(AssertionError):
