@@ -48,13 +48,9 @@ class FillSpace:
 
     def schema(self) -> JsonSchema:
         """An object with the claims: quote first, then value, retired member, scopes."""
-        values: dict[str, object] = {"enum": [*self.values, None]}
-        fields: dict[str, object] = {"quote": {"enum": list(self.quotes)}, "value": values}
-        if self.many:
-            fields["retires"] = {"enum": list(self.values)}
-        fields |= _scope_fields(self.scopes)
-        required = [name for name in fields if name != "retires"]
-        return _claims_schema(fields, required, least=1, most=MAX_VALUES)
+        values = _value_fields(self.values, many=self.many)
+        fields = {"quote": {"enum": list(self.quotes)}, **values, **_scope_fields(self.scopes)}
+        return _claims_schema(_entry(fields), least=1, most=MAX_VALUES)
 
     def holds(self, answer: dict[str, object]) -> bool:
         """Whether one claim of an answer keeps to this space."""
@@ -66,17 +62,17 @@ class FillSpace:
 
 
 def direct_schema(note: Note, schema: SlotSchema) -> JsonSchema:
-    """The schema of a direct answer: pairs are closed; a value is any short text, checked afterwards."""
-    pairs = [f"{entity.entity}.{slot.slot}" for entity, slot in schema.pairs()]
-    text = {"type": "string", "maxLength": 120}
-    fields: dict[str, object] = {
-        "pair": {"enum": pairs},
-        "value": {"anyOf": [text, {"type": "null"}]},
-        "retires": text,
-        **_scope_fields(named_scopes(note.text, schema)),
-    }
-    required = [name for name in fields if name != "retires"]
-    return _claims_schema(fields, required, least=0, most=MAX_CLAIMS)
+    """The schema of a direct answer: each pair may have the values that its slot can take from this note."""
+    scopes, text = _scope_fields(named_scopes(note.text, schema)), sanitised(note.text)
+    alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for entity, slot in schema.pairs():
+        space = (allowed_values(text, slot), slot.cardinality is Cardinality.MANY)
+        alike.setdefault(space, []).append(f"{entity.entity}.{slot.slot}")
+    entries = [
+        _entry({"pair": {"enum": pairs}, **_value_fields(values, many=many), **scopes})
+        for (values, many), pairs in alike.items()
+    ]
+    return _claims_schema({"anyOf": entries}, least=0, most=MAX_CLAIMS)
 
 
 RELATION_SCHEMA: JsonSchema = {
@@ -130,8 +126,21 @@ def _scope_fields(scopes: dict[str, tuple[str, ...]]) -> dict[str, object]:
     return {kind: {"enum": [*names, ANY_SCOPE]} for kind, names in scopes.items()}
 
 
-def _claims_schema(fields: dict[str, object], required: list[str], *, least: int, most: int) -> JsonSchema:
-    entry = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+def _value_fields(values: tuple[str, ...], *, many: bool) -> dict[str, object]:
+    """The value or null, and for a slot of many the member that is retired (an enum may not be empty)."""
+    fields: dict[str, object] = {"value": {"enum": [*values, None]}}
+    if many and values:
+        fields["retires"] = {"enum": list(values)}
+    return fields
+
+
+def _entry(fields: dict[str, object]) -> JsonSchema:
+    """One claim; only `retires` may be left out."""
+    required = [name for name in fields if name != "retires"]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _claims_schema(entry: JsonSchema, *, least: int, most: int) -> JsonSchema:
     claims = {"type": "array", "items": entry, "minItems": least, "maxItems": most}
     return {
         "type": "object",
