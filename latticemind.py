@@ -27,7 +27,7 @@ from eval.bench.commands import bench_app
 from eval.demo import run_demo
 from eval.demo_training import run_training_demo
 from eval.loo import run_loo, run_mined
-from eval.report import compare_runs, loo_table, mcnemar_table, mined_table, summarise
+from eval.report import compare_runs, loo_table, mcnemar_table, mined_table, pool_runs, summarise
 from eval.repository import check_head, replay_mined, replay_repository
 from eval.runs import load_run, record_scores, save_run
 from eval.sources import ModelOptions, sources_for
@@ -248,16 +248,20 @@ def eval_loo(
 
 @eval_app.command("stats")
 def eval_stats(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    against: Annotated[Path | None, typer.Option(help="Another run on the same examples.")] = None,
+    runs: Annotated[
+        list[Path], typer.Argument(help="A run folder; several of one choice (seeds) are pooled.")
+    ],
+    against: Annotated[Path | None, typer.Option(help="Another run; holdouts that both have count.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Recompute every number of a run from its rows; exact McNemar against another run."""
-    name, rows = load_run(run)
+    name, rows = pool_runs([load_run(run) for run in runs])
     summary = summarise(rows, name)
     if against is None:
         _print_json(summary) if as_json else out.print(loo_table(summary))
         return
+    if len(runs) > 1:
+        raise ConfigError("McNemar pairs one run with one other", hint="give --against with one run")
     other, others = load_run(against)
     tests = compare_runs(rows, others)
     if as_json:

@@ -20,6 +20,7 @@ Summary = dict[str, object]
 def summarise(rows: Sequence[Row], operators: str) -> Summary:
     """Every holdout's scores, and their mean over holdouts as in the paper's Table 5.
 
+    Rows of several runs (seeds) may come together: scores are means over them, n counts examples once.
     `overall` is the mean over the examples of the three operators, `macro` the mean of the three means.
     Raises: UnscoredError when there are no rows, or a holdout lacks examples of an operator.
     """
@@ -51,7 +52,7 @@ def _holdout(name: str, rows: Sequence[Row]) -> Summary:
     kinds = sorted({str(row.detail["kind"]) for row in queries})
     return {
         "name": name,
-        "n": len(examples),
+        "n": len({(row.step, row.example) for row in rows if row.step in EXAMPLE_STEPS}),
         **{key: round(value, DIGITS) for key, value in scores.items()},
         "outcomes": outcome_counts(rows),
         "queries_by_kind": {
@@ -75,22 +76,46 @@ def _stage_one(extract: Sequence[Row]) -> dict[str, float]:
 
 
 def _intervals(rows: Iterable[Row]) -> dict[str, list[float]]:
-    """95 % bootstrap intervals over the examples given, by step and overall."""
-    found: dict[str, list[float]] = {}
+    """95 % bootstrap intervals over the examples given, by step and overall.
+
+    What is resampled is the example, with its mean over runs: two seeds do not make twice the evidence.
+    """
+    by_example: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        found.setdefault(row.step, []).append(row.score)
-        if row.step in EXAMPLE_STEPS:
-            found.setdefault("overall", []).append(row.score)
+        by_example.setdefault((row.step, row.example), []).append(row.score)
+    found: dict[str, list[float]] = {}
+    for (step, _), scores in by_example.items():
+        found.setdefault(step, []).append(mean(scores))
+        if step in EXAMPLE_STEPS:
+            found.setdefault("overall", []).append(mean(scores))
     intervals = {step: bootstrap(scores) for step, scores in sorted(found.items())}
     return {step: [round(i.low, DIGITS), round(i.high, DIGITS)] for step, i in intervals.items()}
 
 
-def compare_runs(first: Sequence[Row], second: Sequence[Row]) -> dict[str, McNemar]:
-    """Exact McNemar by step on the examples of both runs; an example is right when its score is 1.
+def pool_runs(runs: Sequence[tuple[str, list[Row]]]) -> tuple[str, list[Row]]:
+    """The rows of several runs of the same operators (seeds), for `summarise`; one run stays as it is.
 
-    Raises: UnscoredError when the runs do not hold the same examples.
+    Raises: UnscoredError when the runs differ in operators or examples.
     """
-    scores = [{(row.step, row.example): row.score for row in rows} for rows in (first, second)]
+    (name, first), *others = runs
+    for other, rows in others:
+        if other != name:
+            raise UnscoredError(f"runs of {name} and of {other}", hint="pool runs of the same operators")
+        if _scores(rows).keys() != _scores(first).keys():
+            raise UnscoredError("the runs scored different examples", hint="pool runs on the same holdouts")
+    title = f"{name} · {len(runs)} runs" if others else name
+    return title, [row for _, rows in runs for row in rows]
+
+
+def compare_runs(first: Sequence[Row], second: Sequence[Row]) -> dict[str, McNemar]:
+    """Exact McNemar by step over the holdouts that both runs have; an example is right when its score is 1.
+
+    Raises: UnscoredError when the runs share no holdout, or hold different examples of one they share.
+    """
+    shared = {row.holdout for row in first} & {row.holdout for row in second}
+    if not shared:
+        raise UnscoredError("the two runs share no holdout", hint="run both on the same trajectories")
+    scores = [_scores(row for row in rows if row.holdout in shared) for rows in (first, second)]
     if scores[0].keys() != scores[1].keys():
         raise UnscoredError(
             "the two runs scored different examples", hint="run both on the same trajectories and version"
@@ -102,6 +127,10 @@ def compare_runs(first: Sequence[Row], second: Sequence[Row]) -> dict[str, McNem
             pair = [[found[key] == 1.0 for key in keys] for found in scores]
             tests[step] = mcnemar(pair[0], pair[1])
     return tests
+
+
+def _scores(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
+    return {(row.step, row.example): row.score for row in rows}
 
 
 def loo_table(summary: Summary) -> Table:

@@ -11,7 +11,7 @@ import pytest
 from data_builders.trajectory import load_trajectories
 from eval.loo import STEPS, Row, run_loo
 from eval.replay import replay
-from eval.report import compare_runs, summarise
+from eval.report import compare_runs, pool_runs, summarise
 from eval.runs import load_run, save_run
 from operators.assembly import ModelSource, parse_choice
 from operators.errors import InputError, UnscoredError
@@ -82,6 +82,39 @@ def test_runs_on_different_examples_are_not_compared(rows: list[Row]) -> None:
         compare_runs(rows, rows[1:])
     with pytest.raises(UnscoredError):
         summarise([], "rules")
+
+
+def test_a_run_over_fewer_holdouts_is_compared_on_those(rows: list[Row]) -> None:
+    fewer = [row for row in rows if row.holdout in NAMES[:2]]
+    wrong = [replace(row, score=0.0) for row in fewer]
+    tests = compare_runs(rows, wrong)
+    for step, test in tests.items():
+        assert (test.only_first, test.only_second) == (sum(r.score == 1 for r in fewer if r.step == step), 0)
+    assert tests == compare_runs(fewer, wrong)
+    with pytest.raises(UnscoredError, match="share no holdout"):
+        compare_runs(fewer, [row for row in rows if row.holdout not in NAMES[:2]])
+
+
+def test_two_seeds_give_the_mean_score_and_no_more_certainty_than_their_examples(rows: list[Row]) -> None:
+    zero = [replace(row, score=0.0) for row in rows]
+    name, both = pool_runs([("rules", rows), ("rules", zero)])
+    one, two = summarise(rows, "rules"), summarise(both, name)
+    assert two["operators"] == "rules · 2 runs"
+    first, second = one["mean"], two["mean"]
+    assert isinstance(first, dict)
+    assert isinstance(second, dict)
+    assert second["extract"] == pytest.approx(first["extract"] / 2, abs=1e-4)
+    assert second["relaxed_f1"] == first["relaxed_f1"]
+    for step, (low, high) in second["intervals"].items():
+        assert [low, high] == pytest.approx([end / 2 for end in first["intervals"][step]], abs=2e-4)
+    counted, doubled = one["holdouts"], two["holdouts"]
+    assert isinstance(counted, list)
+    assert isinstance(doubled, list)
+    assert [h["n"] for h in doubled] == [h["n"] for h in counted]
+    with pytest.raises(UnscoredError, match="runs of rules and of compare=latest"):
+        pool_runs([("rules", rows), ("compare=latest", rows)])
+    with pytest.raises(UnscoredError, match="different examples"):
+        pool_runs([("rules", rows), ("rules", rows[1:])])
 
 
 def test_a_worse_row_lowers_its_holdout_only(rows: list[Row]) -> None:
