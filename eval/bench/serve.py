@@ -213,8 +213,10 @@ def _scripted(request: TextRequest) -> str:
             return json.dumps({"action": "add", "target": None})
         action = ("merge", "supersede", "contest")[seen % 3]
         return json.dumps({"action": action, "target": targets[seen % len(targets)]})
-    pairs = fields["claims"]["items"]["properties"]["pair"]["enum"]
-    scopes = {kind: "*" for kind in ("branch", "env") if kind in fields["claims"]["items"]["properties"]}
+    kinds = fields["claims"]["items"]["anyOf"]
+    entry = kinds[seen % len(kinds)]["properties"]
+    pairs = entry["pair"]["enum"]
+    scopes = {kind: "*" for kind in ("branch", "env") if kind in entry}
     return json.dumps({"claims": [{"pair": pairs[seen % len(pairs)], "value": None, **scopes}]})
 
 
