@@ -84,6 +84,7 @@ class TrainConfig(FrozenModel):
     """A recipe. `tasks` names what each operator's adapter is trained to answer.
 
     `batching` prefix-tree runs what rows share once and is exact; `pack_tokens` bounds one packed sequence.
+    `autocast` true computes products in bfloat16; native does so where the machine has them in hardware.
     `mode` shared-first trains the rows that hold no trajectory once and continues each fold from there.
     """
 
@@ -95,7 +96,7 @@ class TrainConfig(FrozenModel):
     max_length: int = Field(ge=16)
     batching: Literal["prefix-tree", "padded"]
     pack_tokens: int = Field(ge=16)
-    autocast: bool
+    autocast: bool | Literal["native"]
     gradient_checkpointing: bool
     mode: Literal["shared-first", "from-scratch"]
     multi_task: bool

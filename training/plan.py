@@ -95,7 +95,7 @@ def method_of(config: TrainConfig) -> Method:
     return Method(
         nf4=config.base.quantization == "nf4",
         bf16=config.base.dtype == "bfloat16",
-        autocast=config.autocast,
+        autocast=config.autocast is not False,  # every GPU that has figures has bfloat16
         checkpointing=config.gradient_checkpointing,
         tree=config.batching == "prefix-tree",
         eager=config.base.attention == "eager",

@@ -26,6 +26,7 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 from trl.trainer.sft_config import SFTConfig
 
 from operators.errors import ConfigError, TrainingError
+from operators.models.local.precision import has_bf16
 from operators.models.local.prefix_tree import TokenRow
 from training.checkpoints import newest_whole
 from training.collate import PaddedCollator, PrefixTreeCollator, feature_of
@@ -43,7 +44,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a training came to: losses are means over labelled tokens, `dtype` is the adapter's."""
+    """What a training came to: losses are means over labelled tokens, `dtype` is the adapter's.
+
+    `products` is the type in which the model multiplied.
+    """
 
     steps: int
     first_loss: float
@@ -52,6 +56,7 @@ class Trained:
     run_tokens: int
     seconds: float
     dtype: str
+    products: str
 
 
 def load_tokenizer(path: Path, config: TrainConfig) -> PreTrainedTokenizerBase:
@@ -196,7 +201,9 @@ def train_adapter(
     if config.report_to == "tensorboard" and is_first():
         trainer.add_callback(_board_in(board or work / "tensorboard"))
     trainer.add_callback(Watch(trainer, progress))
-    trainer.autocast = config.autocast
+    trainer.autocast = autocasts(config)
+    if trainer.autocast and not has_bf16():
+        progress("this machine emulates bfloat16: autocast=native computes in float32, many times faster")
     trainer.length_power = config.optim.length_power
     trainer.model_accepts_loss_kwargs = True  # the loss is divided by the step's targets, in compute_loss
     last = newest_whole(work)
@@ -224,7 +231,15 @@ def _trained(trainer: PackTrainer, model: PeftModel, log: Path) -> Trained:
         run_tokens=tally.run_tokens,
         seconds=round(tally.seconds, 1),
         dtype=dtype.removeprefix("torch."),
+        products="bfloat16"
+        if trainer.autocast
+        else str(next(model.parameters()).dtype).removeprefix("torch."),
     )
+
+
+def autocasts(config: TrainConfig) -> bool:
+    """Whether this recipe computes products in bfloat16 on this machine."""
+    return has_bf16() if config.autocast == "native" else config.autocast
 
 
 def refuse_missing_board(config: TrainConfig) -> None:

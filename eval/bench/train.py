@@ -19,7 +19,15 @@ from operators.models.bases import FoundBase
 from training.config import TrainConfig
 from training.folds import Job, selection_of
 from training.rows import Case, DataFolder, tokenise
-from training.trainer import attach, detach, load_base, load_tokenizer, quantization_of, train_adapter
+from training.trainer import (
+    attach,
+    autocasts,
+    detach,
+    load_base,
+    load_tokenizer,
+    quantization_of,
+    train_adapter,
+)
 
 Progress = Callable[[str], None]
 PLAIN_BATCH = 8
@@ -150,7 +158,7 @@ def _plain(config: TrainConfig, base: FoundBase, operator: str, cases: Sequence[
                 learning_rate=config.optim.fold.learning_rate, per_device_train_batch_size=batch,
                 gradient_accumulation_steps=round(rows_a_step / batch),
                 max_length=config.max_length, packing=False, completion_only_loss=True,
-                bf16=config.autocast, use_cpu=not torch.cuda.is_available(), seed=config.optim.seed,
+                bf16=autocasts(config), use_cpu=not torch.cuda.is_available(), seed=config.optim.seed,
                 save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no",
                 gradient_checkpointing=config.gradient_checkpointing,
             ),

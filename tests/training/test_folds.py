@@ -53,6 +53,27 @@ def one(target: Path, data: Path, base: FoundBase, config: TrainConfig) -> Weigh
     return weights(found.folder)
 
 
+@pytest.mark.parametrize(("hardware", "products"), [(True, "bfloat16"), (False, "float32")])
+def test_products_are_bfloat16_where_the_machine_has_it_and_the_card_says_which(
+    tmp_path: Path,
+    data: Path,
+    base: FoundBase,
+    monkeypatch: pytest.MonkeyPatch,
+    hardware: bool,
+    products: str,
+) -> None:
+    monkeypatch.setattr(trainer, "has_bf16", lambda: hardware)
+    only = ("browser-surface",)
+    config = recipe(autocast="native", mode="from-scratch")
+    (found,) = run(tmp_path / "run", data, base, config, holdouts=only)
+    assert found.card.training["products"] == products
+    same = one(tmp_path / "same", data, base, recipe(autocast=hardware))
+    assert_equal(weights(found.folder), same)
+    other = one(tmp_path / "other", data, base, recipe(autocast=not hardware))
+    with pytest.raises(AssertionError):
+        assert_equal(weights(found.folder), other)
+
+
 def test_a_run_writes_every_adapter_whole_with_a_card_that_passes_its_check(
     tmp_path: Path, data: Path, base: FoundBase
 ) -> None:

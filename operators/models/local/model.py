@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from operators.claims import content_hash
 from operators.errors import ConfigError, InputError
 from operators.models.local.generate import Answer, generate
+from operators.models.local.precision import has_bf16
 from operators.models.local.prefix_tree import TokenRow, pack_rows, target_logits, unique_tokens
 from operators.models.local.render import completion_ids, prompt_ids
 from operators.models.text import ChoiceRequest, JsonSchema, TextRequest, checked
@@ -41,7 +42,8 @@ class LocalModel:
 
     `batch_size` is how many answers are written side by side, and `batch_tokens` how many tokens they and
     their padded prompts may take; a request over it is answered alone. `quantization` "nf4" holds the base
-    in 4 bits, as QLoRA trained on it. `dtype` is that of the weights, or of what NF4 computes in.
+    in 4 bits, as QLoRA trained on it. `dtype` is that of the weights, or of what NF4 computes in; native is
+    bfloat16 where the machine has it in hardware, else float32.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class LocalModel:
         *,
         identity: str,
         adapters: Mapping[str, Path] | None = None,
-        dtype: Literal["float32", "bfloat16"] = "bfloat16",
+        dtype: Literal["native", "float32", "bfloat16"] = "native",
         quantization: Literal["none", "nf4"] = "none",
         batch_size: int = 32,
         batch_tokens: int = BATCH_TOKENS,
@@ -266,7 +268,8 @@ def _by_adapter(
 def _load(base: Path, dtype: str, *, nf4: bool) -> nn.Module:
     """The base, on the GPU where there is one."""
     on_gpu = torch.cuda.is_available()
-    kind = getattr(torch, dtype)
+    native = "bfloat16" if has_bf16() else "float32"
+    kind = getattr(torch, native if dtype == "native" else dtype)
     try:
         model: nn.Module = AutoModelForCausalLM.from_pretrained(
             base, dtype=kind, attn_implementation="sdpa" if on_gpu else "eager",
