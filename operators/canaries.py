@@ -54,26 +54,28 @@ class CanaryModel(TextModel, Protocol):
     def prompt_hash(self, messages: Sequence[Message]) -> str:
         """A hash of the prompt's token ids."""
 
+    def gold_logprobs(self, messages: Sequence[Message], answer: str, adapter: str | None) -> list[float]:
+        """The log-probability of each token of the answer, its end of turn included."""
+
 
 def record_canaries(model: CanaryModel, adapter: str, tasks: Sequence[str]) -> tuple[Canary, ...]:
-    """Up to WANTED requests to which this adapter and its base answer differently.
+    """Up to WANTED requests to which this adapter and its base answer differently, the surest answers first.
 
-    Fewer, or none, where they agree: an adapter that changes no answer cannot be told from its base.
+    An answer is as sure as its least probable token: there another number format would first fall the other
+    way. Fewer, or none, where the two agree: an adapter that changes no answer cannot be told from its base.
     """
-    found: list[Canary] = []
+    found: list[tuple[float, Canary]] = []
     for request in canary_requests(tasks)[:TRIED]:
         by_adapter, by_base = model.complete([replace(request, adapter=adapter), request])
         if by_adapter.value is not None and by_adapter.value != by_base.value:
-            found.append(
-                Canary(
-                    messages=request.messages, answer_schema=request.schema or {},
-                    max_tokens=request.max_tokens, prompt_hash=model.prompt_hash(request.messages),
-                    answer=by_adapter.value, base_answer=by_base.value,
-                )
+            canary = Canary(
+                messages=request.messages, answer_schema=request.schema or {},
+                max_tokens=request.max_tokens, prompt_hash=model.prompt_hash(request.messages),
+                answer=by_adapter.value, base_answer=by_base.value,
             )  # fmt: skip
-        if len(found) == WANTED:
-            break
-    return tuple(found)
+            found.append((min(model.gold_logprobs(request.messages, canary.answer, adapter)), canary))
+    found.sort(key=lambda scored: -scored[0])
+    return tuple(canary for _, canary in found[:WANTED])
 
 
 def canary_requests(tasks: Sequence[str]) -> list[TextRequest]:

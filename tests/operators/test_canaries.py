@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -17,8 +17,19 @@ TASKS = ("direct", "fill", "compare", "update")
 
 
 class Hashing(ScriptedModel):
+    """A model that is `sure(n)` of the closest call in the n-th answer it is asked about."""
+
+    sure: Callable[[int], float] = staticmethod(lambda _: -1.0)
+    rated = 0
+
     def prompt_hash(self, messages: Sequence[Message]) -> str:
         return f"hash of {messages[-1]['content']}"
+
+    def gold_logprobs(self, messages: Sequence[Message], answer: str, adapter: str | None) -> list[float]:
+        assert messages
+        assert (answer, adapter) == ("adapter", "mine")
+        self.rated += 1
+        return [-0.01, self.sure(self.rated), *[-0.01] * self.rated]
 
 
 def where_it_differs(number: int) -> Hashing:
@@ -63,6 +74,19 @@ def test_requests_that_change_nothing_are_no_canaries() -> None:
     assert len(late) == WANTED
     skipped = {json.dumps(r.messages) for r in canary_requests(("compare",))[:2]}
     assert not skipped & {json.dumps(canary.messages) for canary in late}
+
+
+@pytest.mark.parametrize(
+    ("sure", "kept"), [(lambda n: -float(n), [0, 1, 2]), (lambda n: -1.0 / n, [-1, -2, -3])]
+)
+def test_the_answers_of_which_the_adapter_is_surest_are_kept(
+    sure: Callable[[int], float], kept: list[int]
+) -> None:
+    asked = canary_requests(("compare",))
+    model = where_it_differs(0)
+    model.sure = sure
+    found = record_canaries(model, "mine", ("compare",))
+    assert [canary.messages for canary in found] == [asked[number].messages for number in kept]
 
 
 def test_an_adapter_that_answers_as_its_base_does_has_none() -> None:

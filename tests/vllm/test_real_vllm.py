@@ -32,6 +32,7 @@ from operators.learned.judge import LearnedCompare
 from operators.models.bases import FoundBase
 from operators.models.endpoint import EndpointModel
 from operators.models.local.model import LocalModel
+from operators.models.local.precision import has_bf16
 from operators.models.text import TextRequest
 from operators.outcome import OutcomeKind
 from serving.app import build_app
@@ -49,6 +50,7 @@ pytestmark = pytest.mark.vllm
 HOLDOUT = "browser-surface"
 RECIPE = TRAJECTORIES.parents[0] / "train" / "smollm2-135m-cpu.yaml"
 SMALL = ("--enforce-eager", "--max-num-seqs", "8")
+DTYPE = "bfloat16" if has_bf16() else "float32"
 ROWS = 64
 TIMEOUT_S = 60
 
@@ -101,7 +103,7 @@ def served(trained: Path, smollm2: FoundBase, tmp_path_factory: pytest.TempPathF
     port = free_port()
     command = vllm_command(
         Registry((*good.adapters, zero, shuffled)), smollm2, python=vllm_python(None), host="127.0.0.1",
-        port=port, max_model_len=4096, extra=SMALL,
+        port=port, dtype=DTYPE, max_model_len=4096, extra=SMALL,
     )  # fmt: skip
     engine = VllmEngine(
         command, url=f"http://127.0.0.1:{port}", log=folder / "vllm.log", check=lambda _: None, token=None,
@@ -243,7 +245,7 @@ def test_serve_under_load_says_when_its_engine_is_gone_brings_it_back_and_leaves
         [
             sys.executable, "-c", "import latticemind; latticemind.main()", "serve", "--adapters",
             str(served.run), "--port", "0", "--max-model-len", "4096", "--log", str(tmp_path / "vllm.log"),
-            "--timeout", str(TIMEOUT_S), "--", *SMALL,
+            "--timeout", str(TIMEOUT_S), "--dtype", DTYPE, "--", *SMALL,
         ],
         stderr=output, env=os.environ | {"PYTHONPATH": os.getcwd()},
     )  # fmt: skip
